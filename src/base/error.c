@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#include "error.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+bool clv_error_set(struct clv_error *err, const char *fmt, ...)
+{
+	if (!err || err->text[0])
+		return false;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+bool clv_error_at(struct clv_error *err, const char *file, uint64_t offset, const char *fmt, ...)
+{
+	if (!err || err->text[0])
+		return false;
+	int n = snprintf(err->text, sizeof(err->text), "%s: offset %" PRIu64 ": ", file, offset);
+	if (n < 0 || (size_t)n >= sizeof(err->text))
+		return false;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(err->text + n, sizeof(err->text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return false;
+}

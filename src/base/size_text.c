@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#include "size_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool unit_shift(const char *unit, unsigned *shift)
+{
+	static const struct {
+		const char *name;
+		unsigned shift;
+	} units[] = {{"", 0},    {"B", 0},   {"K", 10},  {"KiB", 10}, {"M", 20},
+		     {"MiB", 20}, {"G", 30}, {"GiB", 30}, {"T", 40},   {"TiB", 40}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(units); i++)
+		if (strcasecmp(unit, units[i].name) == 0) {
+			*shift = units[i].shift;
+			return true;
+		}
+	return false;
+}
+
+bool clv_size_parse(const char *text, uint64_t *out)
+{
+	uint64_t whole = 0;
+	const char *p = text;
+	if (*p < '0' || *p > '9')
+		return false;
+	for (; *p >= '0' && *p <= '9'; p++)
+		if (__builtin_mul_overflow(whole, 10, &whole) || __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
+			return false;
+	double fraction = 0;
+	bool has_fraction = *p == '.';
+	if (has_fraction) {
+		double scale = 0.1;
+		p++;
+		if (*p < '0' || *p > '9')
+			return false;
+		for (; *p >= '0' && *p <= '9'; p++, scale /= 10)
+			fraction += scale * (*p - '0');
+	}
+	while (*p == ' ')
+		p++;
+	unsigned shift;
+	if (!unit_shift(p, &shift) || (has_fraction && shift == 0))
+		return false;
+	uint64_t bytes;
+	if (__builtin_mul_overflow(whole, (uint64_t)1 << shift, &bytes) ||
+	    __builtin_add_overflow(bytes, (uint64_t)(fraction * (double)((uint64_t)1 << shift)), &bytes))
+		return false;
+	*out = bytes;
+	return true;
+}
+
+char *clv_size_print(uint64_t bytes, char *buf, size_t len)
+{
+	if (bytes < CLV_KIB)
+		snprintf(buf, len, "%" PRIu64 " B", bytes);
+	else if (bytes < CLV_MIB)
+		snprintf(buf, len, "%.1f KiB", (double)bytes / (double)CLV_KIB);
+	else if (bytes < CLV_GIB)
+		snprintf(buf, len, "%.1f MiB", (double)bytes / (double)CLV_MIB);
+	else
+		snprintf(buf, len, "%.2f GiB", (double)bytes / (double)CLV_GIB);
+	return buf;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#include "../src/base/size_text.h"
+#include "check_main.h"
+
+START_TEST(parses_what_people_write)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} cases[] = {{"0", 0},
+		     {"123", 123},
+		     {"512B", 512},
+		     {"20MiB", 20 * CLV_MIB},
+		     {"20 MiB", 20 * CLV_MIB},
+		     {"1.5GiB", 3 * CLV_GIB / 2},
+		     {"2g", 2 * CLV_GIB},
+		     {"18446744073709551615", UINT64_MAX},
+		     {"16777215TiB", 16777215ull << 40}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		uint64_t got = 1;
+		ck_assert_msg(clv_size_parse(cases[i].text, &got), "%s", cases[i].text);
+		ck_assert_uint_eq(got, cases[i].bytes);
+	}
+}
+END_TEST
+
+START_TEST(refuses_the_rest)
+{
+	static const char *const cases[] = {"", "-1", "+1", " 1", "x", "1x", "1.5", "1.", ".5GiB", "1.5B", "1GiBs",
+					    "18446744073709551616", "16777216TiB", "1e3", "0x10", "nan"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		uint64_t got = 77;
+		ck_assert_msg(!clv_size_parse(cases[i], &got), "'%s' accepted", cases[i]);
+		ck_assert_uint_eq(got, 77);
+	}
+}
+END_TEST
+
+START_TEST(prints)
+{
+	char buf[32];
+	ck_assert_str_eq(clv_size_print(512, buf, sizeof(buf)), "512 B");
+	ck_assert_str_eq(clv_size_print(1536, buf, sizeof(buf)), "1.5 KiB");
+	ck_assert_str_eq(clv_size_print(20 * CLV_MIB, buf, sizeof(buf)), "20.0 MiB");
+	ck_assert_str_eq(clv_size_print(3 * CLV_GIB / 2, buf, sizeof(buf)), "1.50 GiB");
+}
+END_TEST
+
+CHECK_MAIN("size_text", parses_what_people_write, refuses_the_rest, prints)
