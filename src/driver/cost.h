@@ -15,4 +15,11 @@ uint64_t clv_cost_ns(enum clv_call call, uint64_t bytes, uint64_t handles);
 /* set_access over handles that have that access already, which is far cheaper. */
 uint64_t clv_cost_access_again_ns(uint64_t handles);
 
+/* create or mem_alloc that finds the device full. */
+uint64_t clv_cost_out_of_memory_ns(enum clv_call call);
+
+/* mem_alloc or mem_free of at most 1 MiB out of a page of the device that holds others too; the one that opens or empties a
+ * page costs what clv_cost_ns says. */
+uint64_t clv_cost_small_ns(enum clv_call call);
+
 #endif
