@@ -99,7 +99,8 @@ bool clv_fit(const struct clv_trace *trace, const struct clv_history *history, c
 		unlimited = &first;
 	}
 	out->runs = f.runs;
-	if (!unlimited->completed)
+	/* Beyond the second no device and no sum of sizes goes; the steps above must not overflow. */
+	if (!unlimited->completed || clv_max_u64(history->peak_live_bytes, unlimited->stats.peak_reserved_bytes) > UINT64_MAX / 4)
 		return true;
 
 	/* A capacity of 0 would mean none, so the search starts at one step. */
