@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,8 +58,18 @@ static int run(int argc, char **argv)
 	return command->run(argc - 1, argv + 1);
 }
 
+/* A standard stream that the caller closed would give its number to the next file opened, and what is printed would go into
+ * that file. Such a number is taken here, opened the wrong way round, so that using it fails as it should. */
+static void hold_standard_streams(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+	hold_standard_streams();
 	/* A reader that goes away is a write error like a full disk, and is told in the same way. */
 	signal(SIGPIPE, SIG_IGN);
 	int status = run(argc, argv);
