@@ -39,13 +39,8 @@ int clv_cli_refuse(const char *command, const char *fmt, ...)
 
 static int run(int argc, char **argv)
 {
-	if (argc < 2) {
-		fprintf(stderr, "Usage: cleave COMMAND [ARGUMENT]...; commands:");
-		for (size_t i = 0; i < clv_command_count; i++)
-			fprintf(stderr, " %s", clv_commands[i].name);
-		fprintf(stderr, "\n");
-		return CLV_EXIT_USAGE;
-	}
+	if (argc < 2)
+		return clv_cli_refuse(NULL, "no command is given; `cleave help` lists the commands");
 	const char *name = argv[1];
 	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
 		name = "help";
