@@ -28,7 +28,7 @@ static void cli_setup(void)
 
 static void cli_teardown(void)
 {
-	char line[128];
+	char line[256];
 	snprintf(line, sizeof(line), "chmod -R u+rwx %s; rm -rf %s", cli_dir, cli_dir);
 	ck_assert_int_eq(system(line), 0);
 }
