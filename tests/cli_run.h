@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cli_run: runs the built `cleave` in a test and keeps what it printed; writes the files that it is given. Each test has a
- * folder of its own, which goes with it.
+ * cli_run: runs the built `cleave` in a test and keeps what it printed; writes the files that it is given. Each test
+ * has a folder of its own, which goes with it.
  */
 #ifndef CLV_CLI_RUN_H
 #define CLV_CLI_RUN_H
@@ -19,8 +19,8 @@ struct cli_result {
 /* The main() of a Check program whose tests have a folder each. */
 int cli_suite(const char *name, const TTest *const *tests, size_t count);
 
-/* Runs `cleave` with these arguments (NULL ends them) in the test's folder, with its stdout and stderr in files. The result
- * belongs to the test and goes with it. */
+/* Runs `cleave` with these arguments (NULL ends them) in the test's folder, with its stdout and stderr in files. The
+ * result belongs to the test and goes with it. */
 struct cli_result cli_run(const char *first, ...) __attribute__((sentinel));
 
 /* The same with a shell command line, in which $CLEAVE is the command. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fake_policy: a policy for tests of the replay. It writes down what it is told, and serves what a rule of the test allows.
- * One test, one thread: the state is static.
+ * fake_policy: a policy for tests of the replay. It writes down what it is told, and serves what a rule of the test
+ * allows. One test, one thread: the state is static.
  */
 #ifndef CLV_FAKE_POLICY_H
 #define CLV_FAKE_POLICY_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pickle_maker: writes PyTorch memory snapshots, with the opcodes of pickle protocol 2, for tests. What does not fit into the
- * buffer fails the test.
+ * pickle_maker: writes PyTorch memory snapshots, with the opcodes of pickle protocol 2, for tests. What does not fit
+ * into the buffer fails the test.
  */
 #ifndef CLV_PICKLE_MAKER_H
 #define CLV_PICKLE_MAKER_H

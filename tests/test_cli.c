@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The command as a program: what it answers to right and wrong usage, and to inputs of every kind. The JSON is taken apart
- * in test_cli_replay.c.
+ * The command as a program: what it answers to right and wrong usage, and to inputs of every kind. The JSON is taken
+ * apart in test_cli_replay.c.
  */
 #include "cli_run.h"
 
@@ -26,7 +26,8 @@ END_TEST
 
 START_TEST(unknown_commands)
 {
-	static const char *const names[] = {"plan", "pack", "run", "stat", "report", "", "-", "--", "--json", "Replay", "replay "};
+	static const char *const names[] = {"plan", "pack", "run",    "stat",   "report", "",
+					    "-",    "--",   "--json", "Replay", "replay "};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		cli_assert_refused(cli_run(names[i], "x", NULL), "unknown");
 }
@@ -52,8 +53,8 @@ START_TEST(help_of_everything)
 		same = cli_run(commands[c], "-h", NULL);
 		ck_assert_str_eq(r.out, same.out);
 	}
-	static const char *const options[] = {"--policy",    "--capacity", "--fit",    "--verify", "--device-index",
-					      "--event-lag", "--driver",   "--json",   "torch:recorded"};
+	static const char *const options[] = {"--policy",    "--capacity", "--fit",  "--verify",      "--device-index",
+					      "--event-lag", "--driver",   "--json", "torch:recorded"};
 	struct cli_result r = cli_run("help", "replay", NULL);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(options); i++)
 		ck_assert_msg(strstr(r.out, options[i]) != NULL, "%s", options[i]);
@@ -141,7 +142,8 @@ START_TEST(wrong_options)
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		cli_assert_refused(cli_run("replay", f, cases[i].option, cases[i].value, NULL), cases[i].part);
-		cli_assert_refused(cli_run("replay", "--json", f, cases[i].option, cases[i].value, NULL), cases[i].part);
+		cli_assert_refused(cli_run("replay", "--json", f, cases[i].option, cases[i].value, NULL),
+				   cases[i].part);
 	}
 	cli_assert_refused(cli_run("replay", NULL, NULL), "TRACE is missing");
 	cli_assert_refused(cli_run("replay", "--json", NULL), "TRACE is missing");
@@ -199,13 +201,20 @@ START_TEST(broken_files)
 		{"protocol-only.pkl", "\x80\x04", 2},
 		{"cut.pkl", "\x80\x04\x95\x10\0\0\0\0\0\0\0}\x94(", 14},
 		{"number.pkl", "\x80\x02K\x01.", 5},
-		{"global.pkl", "\x80\x02" "cos\nsystem\nX\x02\0\0\0ls\x85R.", 0},
+		{"global.pkl",
+		 "\x80\x02"
+		 "cos\nsystem\nX\x02\0\0\0ls\x85R.",
+		 0},
 		{"no-rows.csv", "Thread,Time,Action,Pointer,Size,Stream\n", 0},
 		{"no-size.csv", "Thread,Time,Action,Pointer,Stream\n1,10:00:00.000001,allocate,0x1000,0x0\n", 0},
-		{"bad-size.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,x,0x0\n", 0},
-		{"bad-action.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,swallow,0x1000,1,0x0\n", 0},
-		{"twice.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,8,0x0\n"
-			      "1,10:00:00.000002,allocate,0x1000,8,0x0\n", 0},
+		{"bad-size.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,x,0x0\n",
+		 0},
+		{"bad-action.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,swallow,0x1000,1,0x0\n",
+		 0},
+		{"twice.csv",
+		 "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,8,0x0\n"
+		 "1,10:00:00.000002,allocate,0x1000,8,0x0\n",
+		 0},
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		cli_file(cases[i].name, cases[i].data, cases[i].size ? cases[i].size : strlen(cases[i].data));
@@ -225,19 +234,22 @@ START_TEST(output_that_cannot_be_written)
 	cli_text("t.csv", tiny);
 	if (access("/dev/full", W_OK) == 0) {
 		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct >/dev/full"), "standard output: No space");
-		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct --json >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct --json >/dev/full"),
+				   "standard output: No space");
 		cli_assert_refused(cli_shell("$CLEAVE help >/dev/full"), "standard output: No space");
 		cli_assert_refused(cli_shell("$CLEAVE version >/dev/full"), "standard output: No space");
 	}
 	/* a reader that is gone: a message and status 2, no signal. The fifo's reader opens and leaves at once. */
-	struct cli_result r = cli_shell("{ sleep 0.3; $CLEAVE replay t.csv -p direct --json; echo $? >status; } | true; "
-					"while [ ! -s status ]; do sleep 0.1; done; read s <status; exit $s");
+	struct cli_result r =
+		cli_shell("{ sleep 0.3; $CLEAVE replay t.csv -p direct --json; echo $? >status; } | true; "
+			  "while [ ! -s status ]; do sleep 0.1; done; read s <status; exit $s");
 	cli_assert_refused(r, "standard output: Broken pipe");
 	/* closed streams: nothing may be written into the file that gets their number */
 	cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct >&-"), "standard output");
 	r = cli_shell("$CLEAVE replay t.csv -p direct <&- 2>&-");
 	ck_assert_int_eq(r.status, 0);
-	r = cli_shell("cmp t.csv - <<'.'\n" "Thread,Time,Action,Pointer,Size,Stream\n"
+	r = cli_shell("cmp t.csv - <<'.'\n"
+		      "Thread,Time,Action,Pointer,Size,Stream\n"
 		      "1,10:00:00.000001,allocate,0x1000,1000,0x0\n1,10:00:00.000002,free,0x1000,1000,0x0\n.\n");
 	ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
 }
@@ -245,8 +257,16 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {no_command, unknown_commands, help_of_everything, help_refuses, help_settings,
-					     version, wrong_options, too_many_policies, files_that_are_none, broken_files,
-					     output_that_cannot_be_written};
+	const TTest *const tests[] = {no_command,
+				      unknown_commands,
+				      help_of_everything,
+				      help_refuses,
+				      help_settings,
+				      version,
+				      wrong_options,
+				      too_many_policies,
+				      files_that_are_none,
+				      broken_files,
+				      output_that_cannot_be_written};
 	return cli_suite("cli", tests, CLV_ARRAY_LEN(tests));
 }

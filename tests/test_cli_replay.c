@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `cleave replay` as a program: its JSON, its exit statuses and what it says to people, on files that the tests write, and
- * on the recordings in tests/data.
+ * `cleave replay` as a program: its JSON, its exit statuses and what it says to people, on files that the tests
+ * write, and on the recordings in tests/data.
  */
 #include "cli_run.h"
 #include "pickle_maker.h"
@@ -72,14 +72,13 @@ static json_t *policy_named(const json_t *doc, const char *name)
 {
 	size_t i;
 	json_t *p;
-	json_array_foreach(json_object_get(doc, "policies"), i, p)
-		if (strcmp(string(p, "policy"), name) == 0)
-			return p;
+	json_array_foreach(json_object_get(doc, "policies"), i, p) if (strcmp(string(p, "policy"), name) == 0) return p;
 	ck_abort_msg("no policy %s", name);
 	return NULL;
 }
 
-/* The contract: keys in their order, each with its types ('s' text, 'i' whole, 'f' real, 'b' bool, 'o' object, 'n' null). */
+/* The contract: keys in their order, each with its types ('s' text, 'i' whole, 'f' real, 'b' bool, 'o' object, 'n'
+ * null). */
 static void assert_shape(const json_t *object, const char *const shape[][2], size_t count)
 {
 	const char *key;
@@ -106,9 +105,10 @@ static void assert_shape(const json_t *object, const char *const shape[][2], siz
 static void assert_contract(const json_t *doc, size_t policies)
 {
 	static const char *const top[][2] = {{"trace", "o"}, {"policies", "?"}, {"verify", "on"}};
-	static const char *const trace[][2] = {
-		{"file", "s"},   {"format", "s"},  {"device", "i"},     {"devices", "i"},         {"events", "i"},
-		{"allocs", "i"}, {"streams", "i"}, {"duration_s", "f"}, {"peak_live_bytes", "i"}, {"recorded_ooms", "i"}};
+	static const char *const trace[][2] = {{"file", "s"},         {"format", "s"},     {"device", "i"},
+					       {"devices", "i"},      {"events", "i"},     {"allocs", "i"},
+					       {"streams", "i"},      {"duration_s", "f"}, {"peak_live_bytes", "i"},
+					       {"recorded_ooms", "i"}};
 	static const char *const policy[][2] = {{"policy", "s"},
 						{"completed", "b"},
 						{"failed_at_event", "in"},
@@ -125,8 +125,8 @@ static void assert_contract(const json_t *doc, size_t policies)
 						{"fit_bytes", "in"},
 						{"fit_over_live", "fn"},
 						{"fit_monotone", "bn"}};
-	static const char *const verify[][2] = {{"allocs", "i"},         {"address_mismatches", "i"},
-						{"segment_events", "i"}, {"segment_mismatches", "i"},
+	static const char *const verify[][2] = {{"allocs", "i"},          {"address_mismatches", "i"},
+						{"segment_events", "i"},  {"segment_mismatches", "i"},
 						{"first_mismatch", "sn"}, {"inferred", "o"}};
 	assert_shape(doc, top, CLV_ARRAY_LEN(top));
 	assert_shape(json_object_get(doc, "trace"), trace, CLV_ARRAY_LEN(trace));
@@ -238,8 +238,9 @@ START_TEST(fit_of_the_smallest_traces)
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(traces); i++) {
 		cli_text("t.csv", traces[i]);
-		json_t *doc = document(cli_run("replay", "t.csv", "-p", "direct", "-p", "cleave", "-p", "torch", "--fit",
-					       "--json", NULL), 0);
+		json_t *doc = document(cli_run("replay", "t.csv", "-p", "direct", "-p", "cleave", "-p", "torch",
+					       "--fit", "--json", NULL),
+				       0);
 		assert_contract(doc, 3);
 		ck_assert_int_eq(whole(at(doc, "policies", 0), "fit_bytes"), 2 * CLV_MIB);
 		ck_assert_int_eq(whole(at(doc, "policies", 1), "fit_bytes"), 2 * CLV_MIB);
@@ -254,7 +255,8 @@ START_TEST(policies_in_the_order_asked_for)
 {
 	cli_text("t.csv", csv);
 	json_t *doc = document(cli_run("replay", "t.csv", "--json", "-p", "direct", "-p", "torch:max_split_size_mb:64",
-				       "-p", "cleave", "-p", "direct", NULL), 0);
+				       "-p", "cleave", "-p", "direct", NULL),
+			       0);
 	assert_contract(doc, 4);
 	ck_assert_str_eq(string(at(doc, "policies", 0), "policy"), "direct");
 	ck_assert_str_eq(string(at(doc, "policies", 1), "policy"), "torch:max_split_size_mb:64");
@@ -276,8 +278,9 @@ START_TEST(the_same_each_time)
 	cli_text("t.csv", csv);
 	json_t *docs[2];
 	for (int i = 0; i < 2; i++) {
-		docs[i] = document(cli_run("replay", "t.csv", "-p", "direct", "-p", "cleave", "-p", "torch", "--fit", "--json",
-					   NULL), 0);
+		docs[i] = document(cli_run("replay", "t.csv", "-p", "direct", "-p", "cleave", "-p", "torch", "--fit",
+					   "--json", NULL),
+				   0);
 		size_t k;
 		json_t *p;
 		json_array_foreach(json_object_get(docs[i], "policies"), k, p)
@@ -305,9 +308,10 @@ START_TEST(event_lag)
 	} cases[] = {{NULL, 1}, {"1000", 1}, {"501", 1}, {"500", 0}, {"0", 0}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		json_t *doc = document(cli_run("replay", "t.csv", "-p", "cleave", "--capacity", "20MiB", "--json",
-					       cases[i].lag ? "--event-lag" : NULL, cases[i].lag, NULL), 0);
-		ck_assert_msg(whole(at(doc, "policies", 0), "waits") == cases[i].waits, "lag %s: %d waits", cases[i].lag,
-			      (int)whole(at(doc, "policies", 0), "waits"));
+					       cases[i].lag ? "--event-lag" : NULL, cases[i].lag, NULL),
+				       0);
+		ck_assert_msg(whole(at(doc, "policies", 0), "waits") == cases[i].waits, "lag %s: %d waits",
+			      cases[i].lag, (int)whole(at(doc, "policies", 0), "waits"));
 		json_decref(doc);
 	}
 }
@@ -319,8 +323,9 @@ START_TEST(text_for_people)
 	struct cli_result r = cli_run("replay", "t.csv", "-p", "direct", "-p", "cleave", "--fit", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_str_eq(r.err, "");
-	static const char *const parts[] = {"t.csv",  "rmm",    "device 0", "6 events", "3 allocations", "2 streams", "1.5 s",
-					    "5.0 MiB", "direct", "cleave",   "8.0 MiB",  "1.600",         "skipped 1 request"};
+	static const char *const parts[] = {"t.csv",     "rmm",   "device 0",         "6 events", "3 allocations",
+					    "2 streams", "1.5 s", "5.0 MiB",          "direct",   "cleave",
+					    "8.0 MiB",   "1.600", "skipped 1 request"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(parts); i++)
 		ck_assert_msg(strstr(r.out, parts[i]) != NULL, "'%s' is not in: %s", parts[i], r.out);
 	ck_assert_ptr_null(strstr(r.out, "does not complete"));
@@ -351,7 +356,8 @@ static void small_history(struct pickle *p, uint64_t segment, uint64_t block)
 	list_end(p);
 }
 
-/* Devices 0 and 2 have no history, device 2 has a state; 1 and 3 have both. Device 3's address is not what PyTorch gives. */
+/* Devices 0 and 2 have no history, device 2 has a state; 1 and 3 have both. Device 3's address is not what PyTorch
+ * gives. */
 static const char *four_devices(const char *name, bool with_settings)
 {
 	static struct pickle p;
@@ -493,7 +499,8 @@ START_TEST(torch_repeats_what_was_recorded)
 	pickle_settings(&p, "", -1);
 	pickle_end(&p);
 	const char *f = cli_file("emptied.pkl", p.data, p.size);
-	json_t *doc = document(cli_run("replay", f, "--verify", "-p", "torch:recorded", "-p", "torch", "--json", NULL), 0);
+	json_t *doc =
+		document(cli_run("replay", f, "--verify", "-p", "torch:recorded", "-p", "torch", "--json", NULL), 0);
 	ck_assert_int_eq(whole(json_object_get(json_object_get(doc, "verify"), "inferred"), "empty_cache"), 1);
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *calls = json_object_get(at(doc, "policies", i), "driver_calls");
@@ -520,8 +527,9 @@ START_TEST(torch_repeats_what_was_recorded)
 	pickle_settings(&p, "", -1);
 	pickle_end(&p);
 	f = cli_file("oom.pkl", p.data, p.size);
-	doc = document(cli_run("replay", f, "-p", "torch:recorded", "-p", "torch", "-p", "cleave", "-p", "direct", "--json",
-			       NULL), 0);
+	doc = document(cli_run("replay", f, "-p", "torch:recorded", "-p", "torch", "-p", "cleave", "-p", "direct",
+			       "--json", NULL),
+		       0);
 	ck_assert_int_eq(whole(json_object_get(doc, "trace"), "recorded_ooms"), 1);
 	ck_assert_int_eq(whole(json_object_get(doc, "trace"), "peak_live_bytes"), 512);
 	ck_assert_int_eq(whole(policy_named(doc, "torch:recorded"), "skipped_ooms"), 0);
@@ -554,7 +562,8 @@ START_TEST(recordings)
 		char path[1024];
 		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
 		json_t *doc = document(cli_run("replay", path, "-p", "torch:recorded", "-p", "cleave", "-p", "direct",
-					       "--verify", "--json", NULL), 0);
+					       "--verify", "--json", NULL),
+				       0);
 		assert_contract(doc, 3);
 		json_int_t live = whole(json_object_get(doc, "trace"), "peak_live_bytes");
 		size_t i;
@@ -574,18 +583,18 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = {direct_to_the_byte,
-					     capacity_and_failure,
-					     fit,
-					     fit_of_the_smallest_traces,
-					     policies_in_the_order_asked_for,
-					     the_same_each_time,
-					     event_lag,
-					     text_for_people,
-					     several_devices,
-					     verify,
-					     a_state_without_history,
-					     torch_repeats_what_was_recorded,
-					     names_with_any_bytes,
-					     recordings};
+				      capacity_and_failure,
+				      fit,
+				      fit_of_the_smallest_traces,
+				      policies_in_the_order_asked_for,
+				      the_same_each_time,
+				      event_lag,
+				      text_for_people,
+				      several_devices,
+				      verify,
+				      a_state_without_history,
+				      torch_repeats_what_was_recorded,
+				      names_with_any_bytes,
+				      recordings};
 	return cli_suite("cli_replay", tests, CLV_ARRAY_LEN(tests));
 }

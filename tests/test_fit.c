@@ -67,7 +67,7 @@ START_TEST(finds_every_threshold)
 		ck_assert_uint_eq(r.fit_bytes, clv_align_up(clv_max_u64(needs, 10 * GRID), GRID));
 		ck_assert(r.monotone);
 		ck_assert(r.modelled_driver_s == (double)r.fit_bytes * 1e-9); /* of the run at the fit */
-		/* the unlimited run, two ends, the search upwards, a bisection of 41 (or 64 upwards) steps, and 16 above */
+		/* without limit, the two ends, upwards, bisection of at most 64 steps, the steps above */
 		ck_assert_uint_le(r.runs, 1 + 2 + 6 + 6 + 16);
 	}
 }
@@ -104,7 +104,8 @@ END_TEST
 
 START_TEST(tells_a_hole_above_the_fit)
 {
-	/* completes with 20 and 21, fails with 22..24, completes from 25: bisection between 10 and 50 ends somewhere true */
+	/* completes with 20 and 21, fails with 22..24, completes from 25: bisection between 10 and 50 ends somewhere
+	 * true */
 	for (uint64_t width = 1; width <= 20; width++) {
 		setup(10 * GRID, 20 * GRID, 50 * GRID);
 		hole = 22 * GRID;

@@ -4,7 +4,9 @@
 #include "fake_policy.h"
 
 #define EVENT(t, act, b, sz, st)                                                                                       \
-	{.time_us = (t), .action = CLV_ACTION_##act, .block = (b), .size = (sz), .stream = (st)}
+	{                                                                                                              \
+		.time_us = (t), .action = CLV_ACTION_##act, .block = (b), .size = (sz), .stream = (st)                 \
+	}
 
 static uint64_t stream_handles[] = {0, 77};
 static struct clv_pool_id pools[] = {{0, 0}, {0, 1}};
@@ -69,8 +71,8 @@ START_TEST(keeps_the_recorded_order)
 	fake_reset();
 	struct clv_history h = mixed_history();
 	struct clv_replay_result r = replay(&h, (struct clv_replay_options){.policy = "fake:x", .event_lag_us = 1234});
-	/* initial blocks first; time only when it grows, counted from the first event; the oom and what no block explains
-	 * are left out */
+	/* initial blocks first; time only when it grows, counted from the first event; the oom and what no block
+	 * explains are left out */
 	ck_assert_str_eq(fake.log, "a0:512@1/0 a1:1000@0/1 a2:600@0/0 t50 a3:700@1/1 r2@0 t60 f2@0 t70 f0@1 t80 t90 ");
 	ck_assert(r.completed);
 	ck_assert_str_eq(r.failure, "");
@@ -94,10 +96,11 @@ START_TEST(torch_gets_ooms_and_empty_caches)
 	struct clv_history h = mixed_history();
 	/* before the first event, twice before one, before the oom, and after the last event */
 	const uint32_t empties[] = {0, 3, 3, 7, CLV_ARRAY_LEN(mixed)};
-	struct clv_replay_result r =
-		replay(&h, (struct clv_replay_options){.empty_caches = empties, .empty_cache_count = CLV_ARRAY_LEN(empties)});
-	ck_assert_str_eq(fake.log, "a0:512@1/0 a1:1000@0/1 empty a2:600@0/0 t50 a3:700@1/1 empty empty r2@0 t60 f2@0 empty "
-				   "t70 oom:1073741824 f0@1 t80 t90 empty ");
+	struct clv_replay_result r = replay(
+		&h, (struct clv_replay_options){.empty_caches = empties, .empty_cache_count = CLV_ARRAY_LEN(empties)});
+	ck_assert_str_eq(fake.log,
+			 "a0:512@1/0 a1:1000@0/1 empty a2:600@0/0 t50 a3:700@1/1 empty empty r2@0 t60 f2@0 empty "
+			 "t70 oom:1073741824 f0@1 t80 t90 empty ");
 	ck_assert_uint_eq(r.skipped_ooms, 0);
 	ck_assert(r.completed);
 	ck_assert_uint_eq(r.events, CLV_ARRAY_LEN(mixed));
@@ -225,8 +228,9 @@ END_TEST
 START_TEST(names_of_policies)
 {
 	struct clv_error err = {{0}};
-	static const char *const known[] = {"cleave", "cleave:", "cleave:growth:tight", "torch", "torch:recorded",
-					    "torch:max_split_size_mb:20", "direct", "direct:x"};
+	static const char *const known[] = {"cleave", "cleave:",        "cleave:growth:tight",
+					    "torch",  "torch:recorded", "torch:max_split_size_mb:20",
+					    "direct", "direct:x"};
 	static const char *const unknown[] = {"", ":", "Cleave", "cleav", "cleave2", "torchx:1", "recorded", " torch"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(known); i++)
 		ck_assert_msg(clv_policy_known(known[i], &err), "%s", known[i]);

@@ -21,10 +21,8 @@ static struct clv_history history = {.device = 2,
 static struct clv_replay_row row(void)
 {
 	struct clv_replay_row r = {.policy = "torch:recorded", .result = {.completed = true}};
-	r.result.stats = (struct clv_policy_stats){.peak_reserved_bytes = 1030 * CLV_MIB,
-						   .stranded_peak_bytes = 7,
-						   .oom_retries = 8,
-						   .waits = 9};
+	r.result.stats = (struct clv_policy_stats){
+		.peak_reserved_bytes = 1030 * CLV_MIB, .stranded_peak_bytes = 7, .oom_retries = 8, .waits = 9};
 	r.result.stats.driver.calls[CLV_CALL_create] = 11;
 	r.result.stats.driver.calls[CLV_CALL_set_access] = 12;
 	r.result.stats.driver.ns = 2500000000u;
@@ -200,8 +198,9 @@ START_TEST(verifications)
 	ck_assert_int_eq(whole(j, "segment_mismatches"), 0);
 	assert_null(j, "first_mismatch");
 	const json_t *inferred = json_object_get(j, "inferred");
-	assert_keys(inferred,
-		    "empty_cache initial_segment initial_block driver_refusal deferred_free pool_on_oom"); /* zeros too */
+	assert_keys(
+		inferred,
+		"empty_cache initial_segment initial_block driver_refusal deferred_free pool_on_oom"); /* zeros too */
 	ck_assert_int_eq(whole(inferred, "empty_cache"), 3);
 	ck_assert_int_eq(whole(inferred, "pool_on_oom"), 0);
 	ck_assert(clv_verify_matches(&v));
@@ -216,7 +215,8 @@ START_TEST(verifications)
 	j = json_object_get(doc, "verify");
 	ck_assert_int_eq(whole(j, "address_mismatches"), 2);
 	ck_assert_int_eq(whole(j, "segment_mismatches"), 1);
-	ck_assert_str_eq(json_string_value(json_object_get(j, "first_mismatch")), "event 77: expected 0x200, got 0x400");
+	ck_assert_str_eq(json_string_value(json_object_get(j, "first_mismatch")),
+			 "event 77: expected 0x200, got 0x400");
 	ck_assert(!clv_verify_matches(&v));
 	json_decref(doc);
 }
@@ -273,11 +273,15 @@ START_TEST(any_bytes_in_names_give_valid_json)
 		const char *bytes, *text;
 	} names[] = {
 		{"a\"b\\c\n\x01", "a\"b\\c\n\x01"},
-		{"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"},
-		{"\xff" "a", "\xef\xbf\xbd" "a"},
-		{"a\xc3", "a\xef\xbf\xbd"},                                       /* cut off */
-		{"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                         /* too long a form */
-		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},         /* a surrogate */
+		{"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80",
+		 "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"},
+		{"\xff"
+		 "a",
+		 "\xef\xbf\xbd"
+		 "a"},
+		{"a\xc3", "a\xef\xbf\xbd"},                                               /* cut off */
+		{"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                                 /* too long a form */
+		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},                 /* a surrogate */
 		{"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* beyond Unicode */
 		{"\xe0\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 		{"\xf0\x80\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
@@ -289,7 +293,8 @@ START_TEST(any_bytes_in_names_give_valid_json)
 		trace.file = (char *)names[i].bytes;
 		r.policy = names[i].bytes;
 		json_t *doc = parsed(&r, 1, NULL);
-		ck_assert_str_eq(json_string_value(json_object_get(json_object_get(doc, "trace"), "file")), names[i].text);
+		ck_assert_str_eq(json_string_value(json_object_get(json_object_get(doc, "trace"), "file")),
+				 names[i].text);
 		const json_t *p = json_array_get(json_object_get(doc, "policies"), 0);
 		ck_assert_str_eq(json_string_value(json_object_get(p, "policy")), names[i].text);
 		json_decref(doc);
@@ -345,6 +350,6 @@ START_TEST(host_memory_runs_out)
 }
 END_TEST
 
-CHECK_MAIN("replay_json", every_key_in_its_place, a_replay_that_failed, fits, verifications, any_mismatch_counts_and_is_told,
-	   numbers_that_make_no_sense_are_null, any_bytes_in_names_give_valid_json, a_stream_that_refuses,
-	   host_memory_runs_out)
+CHECK_MAIN("replay_json", every_key_in_its_place, a_replay_that_failed, fits, verifications,
+	   any_mismatch_counts_and_is_told, numbers_that_make_no_sense_are_null, any_bytes_in_names_give_valid_json,
+	   a_stream_that_refuses, host_memory_runs_out)

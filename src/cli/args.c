@@ -82,9 +82,9 @@ static int take(const struct clv_args *a, const struct clv_arg *o, const char *v
 	}
 	case CLV_ARG_SIZE:
 		if (!clv_size_parse(value, &number))
-			return clv_cli_refuse(a->command,
-					      "option --%s: '%s' is no size; sizes are written like 123, 20MiB or 1.5GiB",
-					      o->name, value);
+			return clv_cli_refuse(
+				a->command, "option --%s: '%s' is no size; sizes are written like 123, 20MiB or 1.5GiB",
+				o->name, value);
 		if (number == 0)
 			return clv_cli_refuse(a->command, "option --%s: a size of 0 makes no sense", o->name);
 		*(uint64_t *)o->into = number;
@@ -156,9 +156,11 @@ static int parse_options(const struct clv_args *a, int argc, char **argv)
 					      o && o->value ? ": " : "", o && o->value ? o->value : "");
 		}
 		if (code == '?') {
-			/* optopt: 0 for an unknown long option, a letter for a short one, else the code of a flag with a value */
+			/* optopt: 0 for an unknown long option, a letter for a short one, else the code of a flag that
+			 * was given a value */
 			bool letter = optopt > 0 && optopt < LONG_BASE;
-			return refuse_option(a, letter ? NULL : option_of(a, optopt), argv[optind - 1], letter ? optopt : 0);
+			return refuse_option(a, letter ? NULL : option_of(a, optopt), argv[optind - 1],
+					     letter ? optopt : 0);
 		}
 		int status = take(a, option_of(a, code), optarg);
 		if (status >= 0)
@@ -179,8 +181,8 @@ int clv_args_parse(const struct clv_args *args, int argc, char **argv, int *firs
 				      args->command, args->operands);
 	if (count > args->operands_max)
 		return clv_cli_refuse(args->command, "'%s' is one argument too many; usage: cleave %s%s%s [OPTION]...",
-				      argv[optind + (int)args->operands_max], args->command, args->operands[0] ? " " : "",
-				      args->operands);
+				      argv[optind + (int)args->operands_max], args->command,
+				      args->operands[0] ? " " : "", args->operands);
 	*first = optind;
 	return -1;
 }

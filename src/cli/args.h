@@ -28,11 +28,11 @@ struct clv_arg {
 	const char *name; /* without the dashes */
 	char letter;      /* of a short form, or 0 */
 	enum clv_arg_kind kind;
-	void *into;         /* keeps its value, the default, if the option is not given */
-	const char *value;  /* "SIZE", for the help; NULL for a flag */
-	const char *help;   /* lines end in \n but the last */
-	uint64_t min, max;  /* of a NUMBER; max 0: UINT64_MAX */
-	bool *given;        /* may be NULL */
+	void *into;        /* keeps its value, the default, if the option is not given */
+	const char *value; /* "SIZE", for the help; NULL for a flag */
+	const char *help;  /* lines end in \n but the last */
+	uint64_t min, max; /* of a NUMBER; max 0: UINT64_MAX */
+	bool *given;       /* may be NULL */
 };
 
 struct clv_args {
@@ -44,9 +44,9 @@ struct clv_args {
 	size_t operands_min, operands_max;
 };
 
-/* Parses argv[1..]; `--help` and `-h` are understood everywhere. Returns -1 if the command shall go on, its operands being
- * argv[*first .. argc-1]; else the exit status, after a sentence on stderr or the help on stdout. Options and operands may
- * be mixed, so argv is reordered. */
+/* Parses argv[1..]; `--help` and `-h` are understood everywhere. Returns -1 if the command shall go on, its operands
+ * being argv[*first .. argc-1]; else the exit status, after a sentence on stderr or the help on stdout. Options and
+ * operands may be mixed, so argv is reordered. */
 int clv_args_parse(const struct clv_args *args, int argc, char **argv, int *first);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * cli: the commands of `cleave`. One process, one command, one thread; no state but the tables.
  *
- * A command gets argv with its own name in argv[0], prints its answer on stdout and everything else on stderr, and returns
- * an exit status of exit.h. Whether stdout could be written is checked by main() once, after the command.
+ * A command gets argv with its own name in argv[0], prints its answer on stdout and everything else on stderr, and
+ * returns an exit status of exit.h. Whether stdout could be written is checked by main() once, after the command.
  */
 #ifndef CLV_CLI_H
 #define CLV_CLI_H

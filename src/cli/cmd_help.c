@@ -13,8 +13,8 @@ static void print_overview(void)
 	       "Usage: cleave COMMAND [ARGUMENT]...\n\nCommands:\n");
 	for (size_t i = 0; i < clv_command_count; i++)
 		printf("  %-10s%s\n", clv_commands[i].name, clv_commands[i].summary);
-	printf("\n`cleave help COMMAND` explains a command, `cleave help settings` lists the settings of the library.\n\n"
-	       "Exit status:\n");
+	printf("\n`cleave help COMMAND` explains a command, `cleave help settings` lists the settings of the library.\n"
+	       "\nExit status:\n");
 #define X(name, status, text) printf("  %d  %s\n", status, text);
 	CLV_EXITS(X)
 #undef X
@@ -23,8 +23,10 @@ static void print_overview(void)
 int clv_cmd_help(int argc, char **argv)
 {
 	bool json = false;
-	const struct clv_arg options[] = {
-		{.name = "json", .kind = CLV_ARG_FLAG, .into = &json, .help = "of `settings`: print one JSON document"}};
+	const struct clv_arg options[] = {{.name = "json",
+					   .kind = CLV_ARG_FLAG,
+					   .into = &json,
+					   .help = "of `settings`: print one JSON document"}};
 	const struct clv_args args = {.command = "help",
 				      .operands = "[COMMAND|settings]",
 				      .about = "Explains a command, or lists the settings of the library.",

@@ -17,8 +17,8 @@
 
 static const char about[] =
 	"Puts the requests of a recorded history to allocators, on a simulated device, and reports what each of them\n"
-	"reserves, calls the driver for, and whether it completes. TRACE is a PyTorch memory snapshot, a .clv file or an\n"
-	"RMM CSV log.\n\n"
+	"reserves, calls the driver for, and whether it completes. TRACE is a PyTorch memory snapshot, a .clv file or\n"
+	"an RMM CSV log.\n\n"
 	"Policies:\n"
 	"  cleave[:SETTINGS]  Cleave's heap; `cleave help settings` lists the settings\n"
 	"  torch[:CONF]       PyTorch's native allocator under this PYTORCH_CUDA_ALLOC_CONF text\n"
@@ -46,20 +46,42 @@ struct replay_command {
 static int parse(struct options *o, int argc, char **argv, int *first)
 {
 	const struct clv_arg options[] = {
-		{.name = "policy", .letter = 'p', .kind = CLV_ARG_TEXTS, .into = &o->policies, .value = "POLICY",
+		{.name = "policy",
+		 .letter = 'p',
+		 .kind = CLV_ARG_TEXTS,
+		 .into = &o->policies,
+		 .value = "POLICY",
 		 .help = "may be given several times; default: torch:recorded,\nif the file has settings, and cleave"},
-		{.name = "capacity", .kind = CLV_ARG_SIZE, .into = &o->capacity, .value = "SIZE",
+		{.name = "capacity",
+		 .kind = CLV_ARG_SIZE,
+		 .into = &o->capacity,
+		 .value = "SIZE",
 		 .help = "what the device can give; default: no limit"},
-		{.name = "fit", .kind = CLV_ARG_FLAG, .into = &o->fit,
+		{.name = "fit",
+		 .kind = CLV_ARG_FLAG,
+		 .into = &o->fit,
 		 .help = "find the smallest capacity with which each policy\ncompletes, on a grid of 2 MiB"},
-		{.name = "verify", .kind = CLV_ARG_FLAG, .into = &o->verify,
+		{.name = "verify",
+		 .kind = CLV_ARG_FLAG,
+		 .into = &o->verify,
 		 .help = "compare the model of PyTorch's allocator with every\nrecorded address and segment"},
-		{.name = "device-index", .kind = CLV_ARG_NUMBER, .into = &o->device, .value = "N", .max = INT32_MAX,
-		 .given = &o->device_given, .help = "default: the first device that has a history"},
-		{.name = "event-lag", .kind = CLV_ARG_NUMBER, .into = &o->event_lag_us, .value = "US",
+		{.name = "device-index",
+		 .kind = CLV_ARG_NUMBER,
+		 .into = &o->device,
+		 .value = "N",
+		 .max = INT32_MAX,
+		 .given = &o->device_given,
+		 .help = "default: the first device that has a history"},
+		{.name = "event-lag",
+		 .kind = CLV_ARG_NUMBER,
+		 .into = &o->event_lag_us,
+		 .value = "US",
 		 .max = UINT64_MAX / 1000000,
-		 .help = "recorded time after which a block freed on one stream is\ncomplete for others; default: 1000"},
-		{.name = "driver", .kind = CLV_ARG_TEXT, .into = &o->driver, .value = "sim|cuda",
+		 .help = "recorded time after which a block freed on one stream\nis complete for others; default: 1000"},
+		{.name = "driver",
+		 .kind = CLV_ARG_TEXT,
+		 .into = &o->driver,
+		 .value = "sim|cuda",
 		 .help = "the device to replay on; default: sim"},
 		{.name = "json", .kind = CLV_ARG_FLAG, .into = &o->json, .help = "print one JSON document"},
 	};
@@ -100,13 +122,12 @@ static struct clv_replay_options replay_options(struct replay_command *c, const 
 	};
 }
 
-/* The policies are opened once before any of them runs, so that a refused setting does not come after minutes of work. */
+/* The policies are opened once before any of them runs, so that a refused setting does not come after minutes of
+ * work. */
 static bool try_policies(struct replay_command *c, struct clv_error *err)
 {
-	const struct clv_policy_config config = {.trace = c->trace,
-						 .history = c->history,
-						 .capacity = c->o.capacity,
-						 .event_lag_us = c->o.event_lag_us};
+	const struct clv_policy_config config = {
+		.trace = c->trace, .history = c->history, .capacity = c->o.capacity, .event_lag_us = c->o.event_lag_us};
 	for (size_t i = 0; i < c->o.policies.count; i++) {
 		struct clv_policy *policy = clv_policy_open(&config, c->o.policies.items[i], err);
 		if (!policy)
@@ -125,7 +146,8 @@ static bool verify(struct replay_command *c, struct clv_error *err)
 	if (!c->trace->torch.present) {
 		if (!c->o.verify)
 			return true;
-		return clv_error_set(err, "%s: --verify needs the allocator's settings, and the file has none", c->trace->file);
+		return clv_error_set(err, "%s: --verify needs the allocator's settings, and the file has none",
+				     c->trace->file);
 	}
 	if (!torch && !c->o.verify)
 		return true;
@@ -147,7 +169,8 @@ static bool replay_all(struct replay_command *c, struct clv_error *err)
 		if (!clv_replay(c->trace, c->history, &options, &row->result, err))
 			return false;
 		row->fitted = c->o.fit;
-		if (c->o.fit && !clv_fit(c->trace, c->history, &options, c->o.capacity ? NULL : &row->result, &row->fit, err))
+		if (c->o.fit &&
+		    !clv_fit(c->trace, c->history, &options, c->o.capacity ? NULL : &row->result, &row->fit, err))
 			return false;
 	}
 	return true;

@@ -53,8 +53,8 @@ static int run(int argc, char **argv)
 	return command->run(argc - 1, argv + 1);
 }
 
-/* A standard stream that the caller closed would give its number to the next file opened, and what is printed would go into
- * that file. Such a number is taken here, opened the wrong way round, so that using it fails as it should. */
+/* A standard stream that the caller closed would give its number to the next file opened, and what is printed would
+ * go into that file. Such a number is taken here, opened the wrong way round, so that using it fails as it should. */
 static void hold_standard_streams(void)
 {
 	for (int fd = 0; fd <= 2; fd++)

@@ -40,8 +40,9 @@ static void count_cell(char *cell, uint64_t n)
 
 static void head_cells(char cells[][CELL], bool fit, int *count)
 {
-	static const char *const names[] = {"policy",  "completes", "peak reserved", "/ live",   "stranded", "retries",
-					    "waits",   "driver calls", "driver time", "events/s", "fit",      "/ live"};
+	static const char *const names[] = {"policy",      "completes", "peak reserved", "/ live",
+					    "stranded",    "retries",   "waits",         "driver calls",
+					    "driver time", "events/s",  "fit",           "/ live"};
 	*count = (int)CLV_ARRAY_LEN(names) - (fit ? 0 : 2);
 	for (int i = 0; i < *count; i++)
 		snprintf(cells[i], CELL, "%s", names[i]);
@@ -117,17 +118,19 @@ static void print_trace(const struct clv_replay_report *report, uint64_t capacit
 {
 	const struct clv_history *h = report->history;
 	char live[32], limit[32];
-	fprintf(out, "%s (%s), device %d", report->trace->file, clv_trace_format_name(report->trace->format), h->device);
+	fprintf(out, "%s (%s), device %d", report->trace->file, clv_trace_format_name(report->trace->format),
+		h->device);
 	if (report->trace->history_count > 1)
 		fprintf(out, " of %" PRIu32, report->trace->history_count);
 	fprintf(out, ": %" PRIu32 " event%s, %" PRIu32 " allocation%s on %" PRIu32 " stream%s, %.3g s, peak live %s\n",
 		h->event_count, plural(h->event_count), h->alloc_count, plural(h->alloc_count), h->stream_count,
 		plural(h->stream_count), h->duration_s, clv_size_print(h->peak_live_bytes, live, sizeof(live)));
 	if (h->oom_count)
-		fprintf(out, "%" PRIu32 " request%s failed when this was recorded.\n", h->oom_count, plural(h->oom_count));
+		fprintf(out, "%" PRIu32 " request%s failed when this was recorded.\n", h->oom_count,
+			plural(h->oom_count));
 	if (h->unmatched_frees)
-		fprintf(out, "%" PRIu64 " free%s of blocks that the file does not explain: skipped.\n", h->unmatched_frees,
-			plural(h->unmatched_frees));
+		fprintf(out, "%" PRIu64 " free%s of blocks that the file does not explain: skipped.\n",
+			h->unmatched_frees, plural(h->unmatched_frees));
 	if (capacity)
 		fprintf(out, "The device gives %s.\n", clv_size_print(capacity, limit, sizeof(limit)));
 	fputc('\n', out);
@@ -142,7 +145,9 @@ static void print_sentences(const struct clv_replay_report *report, FILE *out)
 			fprintf(out, "\n%s does not complete: event %" PRIu64 ": %s\n", row->policy,
 				row->result.failed_at_event, row->result.failure);
 		if (row->result.skipped_ooms)
-			fprintf(out, "\n%s skipped %" PRIu64 " request%s that failed when recorded, since nothing ever frees them.\n",
+			fprintf(out,
+				"\n%s skipped %" PRIu64
+				" request%s that failed when recorded, since nothing ever frees them.\n",
 				row->policy, row->result.skipped_ooms, plural(row->result.skipped_ooms));
 		if (row->fitted && !row->fit.found)
 			fprintf(out, "\n%s has no fit: it does not complete even without limit.\n", row->policy);
@@ -156,8 +161,8 @@ static void print_verify(const struct clv_verify_result *v, FILE *out)
 {
 	if (clv_verify_matches(v)) {
 		fprintf(out,
-			"\nVerified: the model of PyTorch's allocator gives all %" PRIu64 " recorded addresses and all %" PRIu64
-			" segment events",
+			"\nVerified: the model of PyTorch's allocator gives all %" PRIu64
+			" recorded addresses and all %" PRIu64 " segment events",
 			v->allocs, v->segment_events);
 	} else {
 		fprintf(out,
@@ -169,12 +174,14 @@ static void print_verify(const struct clv_verify_result *v, FILE *out)
 		if (!v->final_state_matches)
 			fprintf(out, ", the blocks at the end differ");
 		if (v->first_mismatch.set)
-			fprintf(out, "; first at event %" PRIu64 ": %s", v->first_mismatch.event, v->first_mismatch.text);
+			fprintf(out, "; first at event %" PRIu64 ": %s", v->first_mismatch.event,
+				v->first_mismatch.text);
 	}
 	const char *separator = "; not in the file and inferred: ";
 	for (int i = 0; i < CLV_INFERRED_COUNT; i++)
 		if (v->inferred[i]) {
-			fprintf(out, "%s%" PRIu64 " %s", separator, v->inferred[i], clv_inferred_name((enum clv_inferred)i));
+			fprintf(out, "%s%" PRIu64 " %s", separator, v->inferred[i],
+				clv_inferred_name((enum clv_inferred)i));
 			separator = ", ";
 		}
 	if (v->exact_from_event)
@@ -201,7 +208,8 @@ static int64_t now_ms(void)
 void clv_replay_meter_init(struct clv_replay_meter *meter, FILE *terminal)
 {
 	/* What takes less than half a second shows nothing. */
-	*meter = (struct clv_replay_meter){.out = isatty(fileno(terminal)) ? terminal : NULL, .shown_ms = now_ms() + 400};
+	*meter = (struct clv_replay_meter){.out = isatty(fileno(terminal)) ? terminal : NULL,
+					   .shown_ms = now_ms() + 400};
 }
 
 void clv_replay_meter_show(void *arg, const struct clv_replay_progress *p)

@@ -26,10 +26,11 @@ bool clv_policy_known(const char *name, struct clv_error *err)
 {
 	if (find(name) >= 0)
 		return true;
-	return clv_error_set(err,
-			     "unknown policy '%.200s': there are cleave[:SETTINGS], torch[:PYTORCH_CUDA_ALLOC_CONF text], "
-			     "torch:recorded and direct",
-			     name);
+	return clv_error_set(
+		err,
+		"unknown policy '%.200s': there are cleave[:SETTINGS], torch[:PYTORCH_CUDA_ALLOC_CONF text], "
+		"torch:recorded and direct",
+		name);
 }
 
 bool clv_policy_is_torch(const char *name)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * direct: each request is a frame of its own, made by the driver when it is asked for and given back when it is freed. What
- * a program pays that has no allocator at all: the least memory that frames of 2 MiB allow, and the most driver calls.
+ * direct: each request is a frame of its own, made by the driver when it is asked for and given back when it is
+ * freed. What a program pays that has no allocator at all: the least memory that frames of 2 MiB allow, and the most
+ * driver calls.
  */
 #include "../../src/base/size_text.h"
 #include "../../src/driver/sim.h"
@@ -103,8 +104,8 @@ static bool direct_alloc(struct clv_policy *policy, uint32_t block, uint64_t siz
 		driver->release(driver, handle);
 		return false;
 	}
-	/* With a fresh handle and a fresh address these two fail only on a broken driver; the replay ends then, and closing
-	 * the driver gives everything back. */
+	/* With a fresh handle and a fresh address these two fail only on a broken driver; the replay ends then, and
+	 * closing the driver gives everything back. */
 	r = driver->map(driver, addr, bytes, 0, handle);
 	if (r != CLV_OK)
 		return refused(d, CLV_CALL_map, r, bytes);
@@ -149,7 +150,8 @@ static void direct_explain(struct clv_policy *policy, char *buf, size_t len)
 	clv_size_print(d->held, held, sizeof(held));
 	clv_size_print(d->capacity, capacity, sizeof(capacity));
 	snprintf(buf, len, "%s of %s was refused (%s) with %s in frames%s%s", clv_call_name(d->failure.call), size,
-		 clv_result_name(d->failure.result), held, d->capacity ? " on a device of " : "", d->capacity ? capacity : "");
+		 clv_result_name(d->failure.result), held, d->capacity ? " on a device of " : "",
+		 d->capacity ? capacity : "");
 }
 
 static void direct_close(struct clv_policy *policy)
@@ -167,7 +169,8 @@ static const struct clv_policy_ops direct_ops = {
 	.close = direct_close,
 };
 
-struct clv_policy *clv_policy_direct(const struct clv_policy_config *config, const char *settings, struct clv_error *err)
+struct clv_policy *clv_policy_direct(const struct clv_policy_config *config, const char *settings,
+				     struct clv_error *err)
 {
 	if (settings[0]) {
 		clv_error_set(err, "the policy direct has no settings, '%.200s' makes no sense", settings);
@@ -175,8 +178,10 @@ struct clv_policy *clv_policy_direct(const struct clv_policy_config *config, con
 	}
 	uint32_t count = config->history->block_count;
 	struct direct *d = calloc(1, sizeof(*d) + count * sizeof(d->slots[0]));
-	/* Without limit a capacity that no history reaches: sizes are 64-bit, and the simulated device counts in them too. */
-	struct clv_sim_config sim = {.capacity = config->capacity ? config->capacity : (uint64_t)1 << 62, .clock_free = true};
+	/* Without limit a capacity that no history reaches: sizes are 64-bit, and the simulated device counts in
+	 * them too. */
+	struct clv_sim_config sim = {.capacity = config->capacity ? config->capacity : (uint64_t)1 << 62,
+				     .clock_free = true};
 	if (d)
 		d->driver = clv_sim_open(&sim);
 	if (!d || !d->driver) {

@@ -62,7 +62,8 @@ static const struct run *search(struct fit *f, uint64_t lo, uint64_t hi)
 		return run;
 	uint64_t bad = lo;
 	run = run_at(f, hi);
-	/* What was reserved without limit need not be enough with that limit: a policy may act otherwise when it knows one. */
+	/* What was reserved without limit need not be enough with that limit: a policy may act otherwise when it
+	 * knows one. */
 	for (uint64_t step = CLV_FIT_GRID; run && !run->completed && step < UINT64_MAX / 4; step *= 2) {
 		bad = hi;
 		hi += step;
@@ -100,7 +101,8 @@ bool clv_fit(const struct clv_trace *trace, const struct clv_history *history, c
 	}
 	out->runs = f.runs;
 	/* Beyond the second no device and no sum of sizes goes; the steps above must not overflow. */
-	if (!unlimited->completed || clv_max_u64(history->peak_live_bytes, unlimited->stats.peak_reserved_bytes) > UINT64_MAX / 4)
+	if (!unlimited->completed ||
+	    clv_max_u64(history->peak_live_bytes, unlimited->stats.peak_reserved_bytes) > UINT64_MAX / 4)
 		return true;
 
 	/* A capacity of 0 would mean none, so the search starts at one step. */

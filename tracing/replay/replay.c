@@ -132,7 +132,8 @@ static void walk_all(struct walk *w)
 	if (!walk_initial(w))
 		return;
 	for (uint32_t i = 0; i < h->event_count;) {
-		/* A stretch ends where a cache is to be emptied, so that the loop over events does not ask for that either. */
+		/* A stretch ends where a cache is to be emptied, so that the loop over events does not ask for that
+		 * either. */
 		walk_empty_caches(w, i);
 		uint32_t to = h->event_count - i > STRETCH ? i + STRETCH : h->event_count;
 		if (w->next_empty < o->empty_cache_count && o->empty_caches[w->next_empty] < to)
@@ -147,12 +148,14 @@ static void walk_all(struct walk *w)
 	w->out->completed = true;
 }
 
-bool clv_replay(const struct clv_trace *trace, const struct clv_history *history, const struct clv_replay_options *options,
-		struct clv_replay_result *out, struct clv_error *err)
+bool clv_replay(const struct clv_trace *trace, const struct clv_history *history,
+		const struct clv_replay_options *options, struct clv_replay_result *out, struct clv_error *err)
 {
 	memset(out, 0, sizeof(*out));
-	struct clv_policy_config config = {
-		.trace = trace, .history = history, .capacity = options->capacity, .event_lag_us = options->event_lag_us};
+	struct clv_policy_config config = {.trace = trace,
+					   .history = history,
+					   .capacity = options->capacity,
+					   .event_lag_us = options->event_lag_us};
 	struct clv_policy *policy = (options->open ? options->open : clv_policy_open)(&config, options->policy, err);
 	if (!policy)
 		return false;

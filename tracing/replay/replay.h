@@ -28,8 +28,9 @@ struct clv_replay_result {
 };
 
 struct clv_replay_options {
-	const char *policy;    /* "cleave", "cleave:growth:tight", "torch:max_split_size_mb:20", "torch:recorded", "direct" */
-	uint64_t capacity;     /* 0: without limit */
+	const char
+		*policy; /* "cleave", "cleave:growth:tight", "torch:max_split_size_mb:20", "torch:recorded", "direct" */
+	uint64_t capacity; /* 0: without limit */
 	uint64_t event_lag_us;
 	const uint32_t *empty_caches; /* events before which torch policies empty their cache, ascending */
 	uint32_t empty_cache_count;
@@ -42,7 +43,7 @@ struct clv_replay_options {
 };
 
 /* false: the policy's name or settings are refused, or host memory is out. A request that fails is a result. */
-bool clv_replay(const struct clv_trace *trace, const struct clv_history *history, const struct clv_replay_options *options,
-		struct clv_replay_result *out, struct clv_error *err);
+bool clv_replay(const struct clv_trace *trace, const struct clv_history *history,
+		const struct clv_replay_options *options, struct clv_replay_result *out, struct clv_error *err);
 
 #endif

@@ -66,7 +66,8 @@ static json_t *driver_calls(const struct clv_call_counts *counts)
 {
 	json_t *calls = json_object();
 	for (int c = 0; c < CLV_CALL_COUNT; c++)
-		if (counts->calls[c] && json_object_set_new(calls, clv_call_name((enum clv_call)c), number(counts->calls[c]))) {
+		if (counts->calls[c] &&
+		    json_object_set_new(calls, clv_call_name((enum clv_call)c), number(counts->calls[c]))) {
 			json_decref(calls);
 			return NULL;
 		}
@@ -80,8 +81,8 @@ static json_t *trace_json(const struct clv_trace *trace, const struct clv_histor
 			 clv_trace_format_name(trace->format), "device", h->device, "devices",
 			 (json_int_t)trace->history_count, "events", (json_int_t)h->event_count, "allocs",
 			 (json_int_t)h->alloc_count, "streams", (json_int_t)h->stream_count, "duration_s",
-			 real_or_null(h->duration_s, true), "peak_live_bytes", number(h->peak_live_bytes), "recorded_ooms",
-			 (json_int_t)h->oom_count);
+			 real_or_null(h->duration_s, true), "peak_live_bytes", number(h->peak_live_bytes),
+			 "recorded_ooms", (json_int_t)h->oom_count);
 }
 
 static json_t *row_json(const struct clv_replay_row *row, const struct clv_history *h)
@@ -89,8 +90,8 @@ static json_t *row_json(const struct clv_replay_row *row, const struct clv_histo
 	const struct clv_replay_result *r = &row->result;
 	const struct clv_policy_stats *s = &r->stats;
 	bool live = h->peak_live_bytes > 0, fit = row->fitted && row->fit.found;
-	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "policy", text(row->policy),
-			 "completed", (int)r->completed, "failed_at_event",
+	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "policy",
+			 text(row->policy), "completed", (int)r->completed, "failed_at_event",
 			 r->completed ? json_null() : number(r->failed_at_event), "peak_reserved_bytes",
 			 number(s->peak_reserved_bytes), "reserved_over_live",
 			 real_or_null(clv_replay_over_live(h, s->peak_reserved_bytes), live), "stranded_peak_bytes",
@@ -127,8 +128,9 @@ static json_t *verify_json(const struct clv_verify_result *v)
 			inferred = NULL;
 		}
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "allocs", number(v->allocs), "address_mismatches",
-			 number(v->address_mismatches), "segment_events", number(v->segment_events), "segment_mismatches",
-			 number(v->segment_mismatches), "first_mismatch", mismatch_json(v), "inferred", inferred);
+			 number(v->address_mismatches), "segment_events", number(v->segment_events),
+			 "segment_mismatches", number(v->segment_mismatches), "first_mismatch", mismatch_json(v),
+			 "inferred", inferred);
 }
 
 static json_t *report_json(const struct clv_replay_report *report)
