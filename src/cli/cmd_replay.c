@@ -151,10 +151,11 @@ static bool verify(struct replay_command *c, struct clv_error *err)
 	}
 	if (!torch && !c->o.verify)
 		return true;
-	if (clv_torch_verify(c->trace, c->history, &c->verify, err))
-		return true;
-	if (c->o.verify)
-		return false;
+	clv_replay_meter_say(&c->meter, "replaying in step with", c->trace->file);
+	bool ok = clv_torch_verify(c->trace, c->history, &c->verify, err);
+	clv_replay_meter_clear(&c->meter);
+	if (ok || c->o.verify)
+		return ok;
 	fprintf(stderr, "cleave " NAME ": where the program emptied its cache is not known: %s\n", err->text);
 	err->text[0] = '\0';
 	return true;
@@ -197,7 +198,9 @@ static int report(struct replay_command *c, struct clv_error *err)
 static int run(struct replay_command *c, const char *path)
 {
 	struct clv_error err = {{0}};
+	clv_replay_meter_say(&c->meter, "reading", path);
 	c->trace = clv_trace_import(path, &err);
+	clv_replay_meter_clear(&c->meter);
 	if (!c->trace)
 		return clv_cli_refuse(NAME, "%s", err.text);
 	c->history = clv_trace_select(c->trace, c->o.device_given ? (int)c->o.device : -1, &err);

@@ -207,9 +207,18 @@ static int64_t now_ms(void)
 
 void clv_replay_meter_init(struct clv_replay_meter *meter, FILE *terminal)
 {
-	/* What takes less than half a second shows nothing. */
+	/* What takes less than this shows no numbers. */
 	*meter = (struct clv_replay_meter){.out = isatty(fileno(terminal)) ? terminal : NULL,
 					   .shown_ms = now_ms() + 400};
+}
+
+void clv_replay_meter_say(struct clv_replay_meter *meter, const char *what, const char *of)
+{
+	if (!meter->out)
+		return;
+	fprintf(meter->out, "\r\033[K%s %.60s", what, of);
+	fflush(meter->out);
+	meter->shown = true;
 }
 
 void clv_replay_meter_show(void *arg, const struct clv_replay_progress *p)
@@ -231,7 +240,9 @@ void clv_replay_meter_show(void *arg, const struct clv_replay_progress *p)
 
 void clv_replay_meter_clear(struct clv_replay_meter *meter)
 {
-	if (meter->shown)
-		fprintf(meter->out, "\r\033[K");
+	if (!meter->shown)
+		return;
+	fprintf(meter->out, "\r\033[K");
+	fflush(meter->out);
 	meter->shown = false;
 }

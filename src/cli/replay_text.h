@@ -19,6 +19,8 @@ struct clv_replay_meter {
 };
 
 void clv_replay_meter_init(struct clv_replay_meter *meter, FILE *terminal);
+void clv_replay_meter_say(struct clv_replay_meter *meter, const char *what,
+			  const char *of);                                    /* at once: "reading FILE" */
 void clv_replay_meter_show(void *meter, const struct clv_replay_progress *p); /* a few times a second at most */
 void clv_replay_meter_clear(struct clv_replay_meter *meter);
 
