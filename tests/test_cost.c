@@ -9,8 +9,8 @@
 
 static void within(double got_us, double low_us, double high_us, const char *what, size_t row)
 {
-	ck_assert_msg(got_us >= 0.85 * low_us && got_us <= 1.15 * high_us, "%s, row %zu: %.3f us, measured %.3f to %.3f", what, row,
-		      got_us, low_us, high_us);
+	ck_assert_msg(got_us >= 0.85 * low_us && got_us <= 1.15 * high_us,
+		      "%s, row %zu: %.3f us, measured %.3f to %.3f", what, row, got_us, low_us, high_us);
 }
 
 /* One call over one handle or allocation. */
@@ -21,19 +21,23 @@ START_TEST(single_calls)
 		uint64_t mib;
 		double us;
 	} rows[] = {
-		{KIND(address_reserve), 4 << 20, 20}, {KIND(address_reserve), 1 << 20, 2.52}, {KIND(address_reserve), 2, 0.82},
-		{KIND(address_free), 1 << 20, 3.55},  {KIND(address_free), 2, 0.69},
-		{KIND(create), 2, 13},		      {KIND(create), 32, 13},		      {KIND(create), 128, 16},
-		{KIND(create), 1024, 29},
-		{KIND(set_access), 2, 33},	      {KIND(set_access), 128, 31},	      {KIND(set_access), 1024, 74},
-		{KIND(unmap), 2, 22},		      {KIND(unmap), 128, 20},		      {KIND(unmap), 1024, 32},
-		{KIND(release), 2, 16},		      {KIND(release), 32, 32},		      {KIND(release), 128, 87},
-		{KIND(release), 1024, 703},
-		{KIND(mem_alloc), 1, 48},	      {KIND(mem_alloc), 20, 58},	      {KIND(mem_alloc), 1024, 113},
-		{KIND(mem_free), 1, 39},	      {KIND(mem_free), 20, 55},		      {KIND(mem_free), 1024, 650},
-		{KIND(event_record), 0, 0.33},	      {KIND(event_query), 0, 0.27},	      {KIND(mem_get_info), 0, 6.7},
-		{KIND(event_create), 0, 0.24},	      {KIND(event_destroy), 0, 0.15},	      {KIND(event_synchronize), 0, 0.33},
-		{KIND(stream_wait_event), 0, 0.22},   {KIND(stream_synchronize), 0, 0.39},
+		{KIND(address_reserve), 4 << 20, 20}, {KIND(address_reserve), 1 << 20, 2.52},
+		{KIND(address_reserve), 2, 0.82},
+		{KIND(address_free), 1 << 20, 3.55}, {KIND(address_free), 2, 0.69},
+		{KIND(create), 2, 13}, {KIND(create), 32, 13}, {KIND(create), 128, 16}, {KIND(create), 1024, 29},
+		{KIND(set_access), 2, 33}, {KIND(set_access), 128, 31}, {KIND(set_access), 1024, 74},
+		{KIND(unmap), 2, 22}, {KIND(unmap), 128, 20}, {KIND(unmap), 1024, 32},
+		{KIND(release), 2, 16}, {KIND(release), 32, 32}, {KIND(release), 128, 87}, {KIND(release), 1024, 703},
+		{KIND(mem_alloc), 1, 48}, {KIND(mem_alloc), 20, 58}, {KIND(mem_alloc), 1024, 113},
+		{KIND(mem_free), 1, 39}, {KIND(mem_free), 20, 55}, {KIND(mem_free), 1024, 650},
+		{KIND(event_record), 0, 0.33},
+		{KIND(event_query), 0, 0.27},
+		{KIND(mem_get_info), 0, 6.7},
+		{KIND(event_create), 0, 0.24},
+		{KIND(event_destroy), 0, 0.15},
+		{KIND(event_synchronize), 0, 0.33},
+		{KIND(stream_wait_event), 0, 0.22},
+		{KIND(stream_synchronize), 0, 0.39},
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(rows); i++)
 		within((double)clv_cost_ns(rows[i].call, rows[i].mib * CLV_MIB, 1) / 1e3, rows[i].us, rows[i].us,
@@ -71,8 +75,8 @@ START_TEST(many_handles)
 			uint64_t bytes = rows[i].mib * CLV_MIB, n = rows[i].handles;
 			uint64_t ns = steps[k].one_call ? clv_cost_ns(steps[k].call, n * bytes, n)
 							: n * clv_cost_ns(steps[k].call, bytes, 1);
-			within((double)ns / 1e3, (steps[k].ms - rows[i].digit) * 1e3, (steps[k].ms + rows[i].digit) * 1e3,
-			       clv_call_name(steps[k].call), i);
+			double low = (steps[k].ms - rows[i].digit) * 1e3, high = (steps[k].ms + rows[i].digit) * 1e3;
+			within((double)ns / 1e3, low, high, clv_call_name(steps[k].call), i);
 		}
 	}
 	within((double)clv_cost_access_again_ns(32) / 1e3, 8.5, 8.5, "cuMemSetAccess again", 0);
@@ -88,7 +92,8 @@ START_TEST(shape)
 		(void)clv_cost_ns(call, UINT64_MAX, 1); /* no overflow that a sanitizer would see */
 	}
 	/* a straight line between measured sizes, and on beyond the last */
-	uint64_t low = clv_cost_ns(KIND(release), 128 * CLV_MIB, 1), high = clv_cost_ns(KIND(release), 1024 * CLV_MIB, 1);
+	uint64_t low = clv_cost_ns(KIND(release), 128 * CLV_MIB, 1);
+	uint64_t high = clv_cost_ns(KIND(release), 1024 * CLV_MIB, 1);
 	ck_assert_uint_eq(clv_cost_ns(KIND(release), 576 * CLV_MIB, 1), (low + high) / 2);
 	ck_assert_uint_eq(clv_cost_ns(KIND(release), 1920 * CLV_MIB, 1), high + (high - low));
 	ck_assert_uint_eq(clv_cost_ns(KIND(mem_alloc), 512, 1), clv_cost_ns(KIND(mem_alloc), CLV_MIB, 1));

@@ -25,8 +25,8 @@ static void teardown_drivers(void)
 	sim->close(sim);
 }
 
-/* Every call of the table once, in an order that makes sense; results in the order of enum clv_call. What failed is undone
- * through the inner driver. */
+/* Every call of the table once, in an order that makes sense; results in the order of enum clv_call. What failed is
+ * undone through the inner driver. */
 static void every_call(struct clv_driver *d, enum clv_result r[CALLS])
 {
 	uint64_t a = 0, p = 0, free_bytes, total;
@@ -140,7 +140,8 @@ END_TEST
 
 START_TEST(only_eligible_calls_count)
 {
-	setup_drivers(&(struct clv_fault_config){.fail_at = 2, .eligible = {[CLV_CALL_create] = true, [CLV_CALL_map] = true}});
+	setup_drivers(&(struct clv_fault_config){.fail_at = 2,
+						 .eligible = {[CLV_CALL_create] = true, [CLV_CALL_map] = true}});
 	enum clv_result r[CALLS];
 	every_call(fault, r);
 	ck_assert_uint_eq(clv_fault_seen(fault), 2);

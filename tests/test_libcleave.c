@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * libcleave.so as a process meets it that opens it while it runs: it loads, exports the public API and nothing else, needs
- * libc alone, and works. CLEAVE_LIBRARY and CLEAVE_INCLUDE say where it and its headers are.
+ * libcleave.so as a process meets it that opens it while it runs: it loads, exports the public API and nothing else,
+ * needs libc alone, and works. CLEAVE_LIBRARY and CLEAVE_INCLUDE say where it and its headers are.
  */
 #include <cleave/heap.h>
 

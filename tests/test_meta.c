@@ -71,7 +71,8 @@ END_TEST
 
 START_TEST(absurd_sizes_fail)
 {
-	static const size_t absurd[] = {SIZE_MAX, SIZE_MAX - 15, SIZE_MAX - 4096, SIZE_MAX / 2, SIZE_MAX / 2 + 1, (size_t)1 << 62};
+	static const size_t absurd[] = {SIZE_MAX,     SIZE_MAX - 15,    SIZE_MAX - 4096,
+					SIZE_MAX / 2, SIZE_MAX / 2 + 1, (size_t)1 << 62};
 	char *p = clv_meta_alloc(100000), *q = clv_meta_alloc(10);
 	p[99999] = q[9] = 5;
 	uint64_t before = clv_meta_bytes();
@@ -307,5 +308,5 @@ START_TEST(pages_give_memory_back)
 }
 END_TEST
 
-CHECK_MAIN("meta", which_flavour, sizes, absurd_sizes_fail, realloc_keeps_contents, failure_injection, threads, fork_is_survived,
-	   pages_give_memory_back)
+CHECK_MAIN("meta", which_flavour, sizes, absurd_sizes_fail, realloc_keeps_contents, failure_injection, threads,
+	   fork_is_survived, pages_give_memory_back)

@@ -110,7 +110,8 @@ START_TEST(reservations)
 }
 END_TEST
 
-/* Addresses are handed out upwards and come round: those of 4 TiB fill the 127 TiB after 31, and freed ones are used again. */
+/* Addresses are handed out upwards and come round: those of 4 TiB fill the 127 TiB after 31, and freed ones are used
+ * again. */
 START_TEST(addresses_come_round)
 {
 	struct clv_driver *d = open_sim((struct clv_sim_config){0});
@@ -350,9 +351,11 @@ START_TEST(small_plain_allocations_share_pages)
 {
 	static const struct {
 		uint64_t size, step, mib;
-	} seen[] = {{1, 512, 2},	 {512, 512, 2},		{1000, 1024, 2},     {1536, 1536, 2},	{5000, 5120, 2},
-		    {40000, 40448, 4},	 {65536, 65536, 4},	{100000, 100352, 8}, {300000, 300032, 22}, {400000, 400384, 26},
-		    {700000, 700416, 64}, {1048576, 1048576, 64}, {1048577, 0, 128},   {3145728, 0, 256},	{5242880, 0, 384}};
+	} seen[] = {
+		{1, 512, 2},	       {512, 512, 2},	     {1000, 1024, 2},	    {1536, 1536, 2},	      {5000, 5120, 2},
+		{40000, 40448, 4},     {65536, 65536, 4},    {100000, 100352, 8},   {300000, 300032, 22},     {400000, 400384, 26},
+		{700000, 700416, 64},  {1048576, 1048576, 64}, {1048577, 0, 128}, {3145728, 0, 256},	      {5242880, 0, 384},
+	};
 	struct clv_driver *d = open_sim((struct clv_sim_config){.devices = 2});
 	uint64_t p[64], other;
 	ck_assert_int_eq(d->mem_alloc(d, &other, 512, 1), CLV_OK);
@@ -462,7 +465,8 @@ START_TEST(calls_are_counted_and_charged)
 }
 END_TEST
 
-/* Every host allocation of a small scenario fails in turn: an error each time, the books as before, and nothing lost. */
+/* Every host allocation of a small scenario fails in turn: an error each time, the books as before, and nothing
+ * lost. */
 START_TEST(host_memory_runs_out)
 {
 	uint64_t failures = 0;
@@ -561,8 +565,9 @@ START_TEST(agrees_with_a_plain_model)
 				whole &= slot[i] >= 0;
 			if (whole && at + n < SLOTS && slot[at + n] >= 0)
 				whole &= start[at + n] == at + n;
-			ck_assert_int_eq(d->set_access(d, a + (uint64_t)at * G, (uint64_t)n * G, 0), whole ? CLV_OK : CLV_INVALID);
-			ck_assert_int_eq(d->unmap(d, a + (uint64_t)at * G, (uint64_t)n * G), whole ? CLV_OK : CLV_INVALID);
+			uint64_t addr = a + (uint64_t)at * G, size = (uint64_t)n * G;
+			ck_assert_int_eq(d->set_access(d, addr, size, 0), whole ? CLV_OK : CLV_INVALID);
+			ck_assert_int_eq(d->unmap(d, addr, size), whole ? CLV_OK : CLV_INVALID);
 			for (int i = at; whole && i < at + n; i++) {
 				if (start[i] == i) {
 					int g = slot[i];
@@ -616,6 +621,7 @@ START_TEST(drivers_are_opened_by_name)
 END_TEST
 
 CHECK_MAIN("sim", config_defaults_and_refusals, reservations, addresses_come_round, capacity,
-	   map_takes_whole_handles_into_free_addresses, unmap_takes_whole_mappings, memory_returns_with_the_last_reference,
-	   access_needs_a_mapped_range, plain_allocations, small_plain_allocations_share_pages, calls_are_counted_and_charged, host_memory_runs_out,
+	   map_takes_whole_handles_into_free_addresses, unmap_takes_whole_mappings,
+	   memory_returns_with_the_last_reference, access_needs_a_mapped_range, plain_allocations,
+	   small_plain_allocations_share_pages, calls_are_counted_and_charged, host_memory_runs_out,
 	   agrees_with_a_plain_model, drivers_are_opened_by_name)

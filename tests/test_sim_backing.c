@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Real memory behind the simulated device: aliases share bytes, contents outlive mappings, and what is not mapped cannot be
- * touched.
+ * Real memory behind the simulated device: aliases share bytes, contents outlive mappings, and what is not mapped
+ * cannot be touched.
  */
 #include "../src/driver/sim.h"
 

@@ -373,7 +373,8 @@ static void random_work(bool manual, uint64_t seed)
 	pieces = calloc(PIECES, sizeof(*pieces));
 	memset(run_on, 0, sizeof(run_on));
 	out_of_order = 0;
-	open_sim((struct clv_sim_config){.manual = manual, .event_lag_ns = clv_rng_below(&rng, 2) * 100, .clock_free = true});
+	open_sim((struct clv_sim_config){
+		.manual = manual, .event_lag_ns = clv_rng_below(&rng, 2) * 100, .clock_free = true});
 	for (int n = 0; n < PIECES;) {
 		uint32_t s = (uint32_t)clv_rng_below(&rng, STREAMS), k = (uint32_t)clv_rng_below(&rng, EVENTS);
 		cleave_stream stream = {s, 0};

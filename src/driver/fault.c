@@ -79,7 +79,8 @@ static void configure(struct fault *f, const struct clv_fault_config *config)
 
 PASS(mem_get_info, (struct clv_driver *self, int device, uint64_t *free_bytes, uint64_t *total),
      (inner, device, free_bytes, total))
-PASS(address_reserve, (struct clv_driver *self, uint64_t *addr, uint64_t size, uint64_t align), (inner, addr, size, align))
+PASS(address_reserve, (struct clv_driver *self, uint64_t *addr, uint64_t size, uint64_t align),
+     (inner, addr, size, align))
 PASS(address_free, (struct clv_driver *self, uint64_t addr, uint64_t size), (inner, addr, size))
 PASS(create, (struct clv_driver *self, clv_handle *handle, uint64_t size, int device), (inner, handle, size, device))
 PASS(release, (struct clv_driver *self, clv_handle handle), (inner, handle))

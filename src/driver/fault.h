@@ -17,7 +17,7 @@ struct clv_fault_config {
 	                                                can run out of memory, else FAILED */
 };
 
-/* Does not own `inner`: closing the wrapper leaves it open. `config` may be NULL: nothing fails. NULL if host memory is out. */
+/* Does not own `inner`: closing the wrapper leaves it open. With `config` NULL nothing fails. NULL: host memory is out. */
 struct clv_driver *clv_fault_open(struct clv_driver *inner, const struct clv_fault_config *config);
 
 void clv_fault_set(struct clv_driver *fault, const struct clv_fault_config *config); /* restarts the count */

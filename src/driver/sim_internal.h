@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * sim_internal: the parts of a simulated driver, shared by sim.c (table, clock, books), sim_memory.c (address ranges, frames,
- * mappings), sim_plain.c (plain allocations), sim_backing.c (host memory behind them) and sim_stream.c (work and events). One mutex,
- * sim->lock, guards all of it; functions below are called with it held unless they say otherwise.
+ * sim_internal: the parts of a simulated driver, shared by sim.c (table, clock, books), sim_memory.c (address ranges,
+ * frames, mappings), sim_plain.c (plain allocations), sim_backing.c (host memory behind them) and sim_stream.c (work
+ * and events). One mutex, sim->lock, guards all of it; functions below are called with it held unless they say
+ * otherwise.
  */
 #ifndef CLV_SIM_INTERNAL_H
 #define CLV_SIM_INTERNAL_H
@@ -37,7 +38,8 @@ struct sim_mapping {
 
 struct sim_page;
 
-/* A reservation, a plain allocation or a page of small ones: a node of the treap of all ranges, ordered by address. Ranges never touch. */
+/* A reservation, a plain allocation or a page of small ones: a node of the treap of all ranges, ordered by address.
+ * Ranges never touch. */
 struct sim_range {
 	struct sim_range *left, *right;
 	uint64_t priority;
@@ -64,7 +66,7 @@ struct sim_event {
 struct sim_entry {
 	void (*fn)(void *); /* work with something to run; else NULL */
 	void *arg;
-	struct sim_stream *wait_stream; /* not NULL: goes on only when wait_position entries of that stream are complete */
+	struct sim_stream *wait_stream; /* not NULL: goes on when wait_position of its entries are complete */
 	uint64_t wait_position;
 };
 
@@ -170,7 +172,8 @@ enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr);
 /* Bytes from `addr` to the end of the plain allocation there; 0 if none is. */
 uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, uint64_t addr);
 
-/* sim_backing.c; each answers false, and changes nothing, if the host refuses. Without backing all of them do nothing. */
+/* sim_backing.c; each answers false, and changes nothing, if the host refuses. Without backing all of them do
+ * nothing. */
 bool clv_sim_backing_open(struct sim *sim);
 void clv_sim_backing_close(struct sim *sim);
 bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame); /* bytes filled with garbage, as on a GPU */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules are those that driver.h states and that a GPU was seen to keep. Driver 580 is laxer in places, and nothing may
- * count on that: unmap and set_access also take a range with a gap inside, unmap one where nothing is mapped, map one that
- * begins in a reservation and ends behind it, and a handle that was released while a mapping keeps it. (With a handle of
- * which nothing is left it crashes.) All of these are refused here.
+ * The rules are those that driver.h states and that a GPU was seen to keep. Driver 580 is laxer in places, and nothing
+ * may count on that: unmap and set_access also take a range with a gap inside, unmap one where nothing is mapped, map
+ * one that begins in a reservation and ends behind it, and a handle that was released while a mapping keeps it. (With a
+ * handle of which nothing is left it crashes.) All of these are refused here.
  */
 #include "sim_internal.h"
 
@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Addresses on x86-64 GPUs share the 47 bits of user space. They are handed out upwards and begin again at the bottom only
- * when the top is reached: an address that was given back stays dead for long, and a stale use of it is noticed. */
+/* Addresses on x86-64 GPUs share the 47 bits of user space. They are handed out upwards and begin again at the
+ * bottom only when the top is reached: an address that was given back stays dead for long, and a stale use of it is
+ * noticed. */
 #define LAST_ADDRESS ((uint64_t)1 << 47)
 
 /* Tables from here on are mapped, so that only the part that is used takes memory. */
@@ -161,7 +162,8 @@ static bool table_new(struct sim *sim, struct sim_range *r)
 		r->granule = clv_sim_host_alloc(sim, r->granule_bytes);
 		return r->granule;
 	}
-	void *p = mmap(NULL, r->granule_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, r->granule_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 	if (p == MAP_FAILED)
 		return false;
 	r->granule = p;
@@ -225,8 +227,8 @@ bool clv_sim_device_take(struct sim *sim, int device, uint64_t bytes)
 	return true;
 }
 
-/* A handle is its slot's index + 1 below the slot's generation, so that 0 is none and a dead handle is not taken for the
- * next one in its slot. */
+/* A handle is its slot's index + 1 below the slot's generation, so that 0 is none and a dead handle is not taken for
+ * the next one in its slot. */
 static clv_handle handle_of(const struct sim *sim, uint32_t index)
 {
 	return (uint64_t)sim->frames[index].generation << 32 | (index + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Plain allocations as the driver makes them: above half a granule each has granules of its own; smaller ones share a page of
- * one granule, first fit at 512 B, and the page goes back when it is empty.
+ * Plain allocations as the driver makes them: above half a granule each has granules of its own; smaller ones share a
+ * page of one granule, first fit at 512 B, and the page goes back when it is empty.
  */
 #include "sim_internal.h"
 
@@ -10,7 +10,8 @@ struct sim_page {
 	struct sim_range *range;
 	uint32_t grains, used;
 	uint32_t largest; /* no free run is longer, in grains */
-	/* grain i belongs to the block that begins at owner[i] - 1; 0 is free. length[i] counts where a block begins. */
+	/* grain i belongs to the block that begins at owner[i] - 1; 0 is free. length[i] counts where a block
+	 * begins. */
 	uint32_t *owner, *length;
 	uint32_t arrays[];
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * meta: host memory for our own books, apart from the host program's heap: a private jemalloc arena, or plain pages where
- * jemalloc cannot be loaded. Thread-safe, and usable in a child of fork(); only the first call of all, which may load jemalloc,
- * must not race a fork().
+ * meta: host memory for our own books, apart from the host program's heap: a private jemalloc arena, or plain pages
+ * where jemalloc cannot be loaded. Thread-safe, and usable in a child of fork(); only the first call of all, which may
+ * load jemalloc, must not race a fork().
  */
 #ifndef CLV_META_H
 #define CLV_META_H
