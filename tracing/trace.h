@@ -130,6 +130,7 @@ struct clv_map;
 
 struct clv_trace {
 	char *file; /* as named by the user */
+	char *note; /* what could not be read of a file that was cut short; NULL: all of it was */
 	enum clv_trace_format format;
 	struct clv_history *histories; /* sorted by device */
 	uint32_t history_count;
