@@ -34,6 +34,8 @@ const char *clv_action_name(enum clv_action a); /* "alloc"; "other" for OTHER */
 #define CLV_NO_BLOCK UINT32_MAX
 #define CLV_NO_STACK 0u /* stack ids start at 1 */
 
+#define CLV_EVENT_IMPLIED 1u /* flags: a FREE_COMPLETED that was recorded as FREE_REQUESTED (clv_history_link) */
+
 /* 40 bytes: ten million events are 400 MB. */
 struct clv_event_record {
 	uint64_t time_us;
@@ -93,7 +95,7 @@ struct clv_history {
 	struct clv_initial_block *initial;
 	uint32_t initial_count;
 	uint32_t block_count;     /* dense block ids: 0 .. block_count-1, the initial ones first */
-	uint32_t alloc_count;     /* ALLOC events of a size above 0 */
+	uint32_t alloc_count;     /* ALLOC events of a size above 0; the others make no block */
 	uint32_t stream_count;    /* distinct streams of the ALLOC events */
 	uint32_t oom_count;
 	uint64_t peak_live_bytes; /* most bytes requested and not free-completed, each rounded up to 512 B */
@@ -124,6 +126,8 @@ struct clv_frame_record {
 	uint32_t line;
 };
 
+struct clv_map;
+
 struct clv_trace {
 	char *file; /* as named by the user */
 	enum clv_trace_format format;
@@ -131,6 +135,8 @@ struct clv_trace {
 	uint32_t history_count;
 	uint64_t *streams; /* raw stream handles as recorded; PyTorch orders free blocks by them */
 	uint32_t stream_count;
+	uint32_t stream_room;         /* private to trace.c: how many `streams` has room for, as far as it knows */
+	struct clv_map *stream_index; /* private to trace.c: handle to index, made by the first clv_trace_stream() */
 	struct clv_torch_recorded torch;
 
 	/* stacks: stack i (from 1) is stack_frames[stacks[i].first .. +count), innermost first; stacks[0] is empty */
@@ -148,6 +154,12 @@ void clv_trace_free(struct clv_trace *trace); /* NULL is allowed */
 
 /* Gives blocks their dense ids, finds the blocks that were there before the window (from the final state and from frees
  * without an allocation), assigns pools to events, and computes the totals. Importers call it once a history is read.
+ *
+ * Recorders can be told to leave out kinds of events. A FREE_REQUESTED whose completion was left out is turned into a
+ * FREE_COMPLETED: every one in a history that has no FREE_COMPLETED at all, else one whose address is allocated again
+ * (counted in unmatched_frees, being odd). A FREE_COMPLETED without its request stands as it is. So FREE_COMPLETED alone
+ * ends a block, everywhere.
+ *
  * false: out of host memory, or the history contradicts itself (an address allocated while live). */
 bool clv_history_link(struct clv_trace *trace, struct clv_history *history, struct clv_error *err);
 

@@ -41,7 +41,11 @@ typedef struct cleave_stream {
 
 /* Memory that belongs to no stream's order: allocated with it a block is complete when given, freed with it the caller
  * promises that no work on any stream still uses the block. */
+#ifdef __cplusplus
+#define CLEAVE_STREAM_ANY (cleave_stream{UINT64_MAX, 0})
+#else
 #define CLEAVE_STREAM_ANY ((cleave_stream){UINT64_MAX, 0})
+#endif
 
 /* Opens a driver by name: "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL for another name.
  * Close with cleave_driver_close() after every heap on it. */

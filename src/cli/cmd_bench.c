@@ -1,2 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "cli.h"
+
+int clv_cmd_bench(int argc, char **argv)
+{
+	return clv_cli_refuse("bench", "not built yet");
+}

@@ -1,2 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "cli.h"
+
+int clv_cmd_convert(int argc, char **argv)
+{
+	return clv_cli_refuse("convert", "not built yet");
+}

@@ -7,8 +7,12 @@
 
 #include "driver.h"
 
-/* Nanoseconds of one call over `bytes` in `handles` handles (set_access, unmap: of the whole range; elsewhere 1). Between
- * measured sizes by linear interpolation, beyond them by the last slope. */
+/* Nanoseconds of one call over `bytes` in `handles` handles (set_access, unmap: of the whole range; elsewhere 1, or the sum
+ * of so many equal calls). Between measured sizes by linear interpolation, above them by the last slope, below them the
+ * smallest. The driver charges by handle, so that many handles cost what each of them would alone. */
 uint64_t clv_cost_ns(enum clv_call call, uint64_t bytes, uint64_t handles);
+
+/* set_access over handles that have that access already, which is far cheaper. */
+uint64_t clv_cost_access_again_ns(uint64_t handles);
 
 #endif

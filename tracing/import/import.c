@@ -1,2 +1,106 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "import.h"
+
+#include "../memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RELEASE_STEP ((size_t)32 << 20)
+
+void clv_input_release(const struct clv_input *in, size_t offset, size_t *released)
+{
+	if (CLV_LIKELY(!in->mapped || offset < *released + RELEASE_STEP))
+		return;
+	size_t end = offset & ~(RELEASE_STEP - 1); /* a multiple of any page size; data begins at a page */
+	madvise((void *)(uintptr_t)(in->data + *released), end - *released, MADV_DONTNEED);
+	*released = end;
+}
+
+static bool starts(const struct clv_input *in, const char *magic, size_t len)
+{
+	return in->size >= len && memcmp(in->data, magic, len) == 0;
+}
+
+static bool is_text_pickle(const struct clv_input *in)
+{
+	return starts(in, "(dp", 3) || starts(in, "(lp", 3) || starts(in, "}q", 2) || starts(in, "]q", 2);
+}
+
+struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error *err)
+{
+	if (in->size == 0) {
+		clv_error_set(err, "%s: the file is empty", in->name);
+		return NULL;
+	}
+	if (in->data[0] == 0x80)
+		return clv_import_torch(in, err);
+	if (starts(in, "\x93" "CLV", 4))
+		return clv_import_clv(in, err);
+	const char *what = NULL;
+	if (starts(in, "\x1f\x8b", 2))
+		what = "a gzip file; decompress it first (gunzip)";
+	else if (starts(in, "\x28\xb5\x2f\xfd", 4))
+		what = "a zstd file; decompress it first (unzstd)";
+	else if (starts(in, "\xfd"
+			    "7zXZ",
+			5))
+		what = "an xz file; decompress it first (unxz)";
+	else if (starts(in, "PK\x03\x04", 4))
+		what = "a zip file, as torch.save() writes; a snapshot is written by "
+		       "torch.cuda.memory._dump_snapshot() or pickle.dump()";
+	else if (is_text_pickle(in))
+		what = "a pickle of protocol 0 or 1; protocols 2 to 5 are read";
+	else if (in->data[0] == '{' || in->data[0] == '[')
+		what = "JSON, or nothing known; a trace is a PyTorch snapshot pickle, a .clv file or an RMM CSV log";
+	if (what) {
+		clv_error_at(err, in->name, 0, "%s", what);
+		return NULL;
+	}
+	return clv_import_rmm(in, err);
+}
+
+static struct clv_trace *import_fd(const char *path, int fd, struct clv_error *err)
+{
+	struct stat st;
+	if (fstat(fd, &st) != 0) {
+		clv_error_set(err, "%s: %s", path, strerror(errno));
+		return NULL;
+	}
+	if (!S_ISREG(st.st_mode)) {
+		clv_error_set(err, "%s: %s, not a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or device");
+		return NULL;
+	}
+	struct clv_input in = {.name = path, .data = (const uint8_t *)"", .size = (size_t)st.st_size};
+	void *map = NULL;
+	if (in.size) {
+		map = mmap(NULL, in.size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (map == MAP_FAILED) {
+			clv_error_set(err, "%s: cannot be mapped: %s", path, strerror(errno));
+			return NULL;
+		}
+		madvise(map, in.size, MADV_SEQUENTIAL);
+		in.data = map;
+		in.mapped = true;
+	}
+	struct clv_trace *trace = clv_import_memory(&in, err);
+	if (map)
+		munmap(map, in.size);
+	return trace;
+}
+
+struct clv_trace *clv_trace_import(const char *path, struct clv_error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer must not block */
+	if (fd < 0) {
+		clv_error_set(err, "%s: %s", path, strerror(errno));
+		return NULL;
+	}
+	struct clv_trace *trace = import_fd(path, fd, err);
+	close(fd);
+	return trace;
+}

@@ -11,9 +11,23 @@
  * file once; memory in proportion to the events. */
 struct clv_trace *clv_trace_import(const char *path, struct clv_error *err);
 
-/* The formats, for callers that know: `data` is the whole file (mapped), `name` is for errors. */
-struct clv_trace *clv_import_torch(const char *name, const uint8_t *data, size_t size, struct clv_error *err);
-struct clv_trace *clv_import_rmm(const char *name, const uint8_t *data, size_t size, struct clv_error *err);
-struct clv_trace *clv_import_clv(const char *name, const uint8_t *data, size_t size, struct clv_error *err);
+/* A whole file in memory. */
+struct clv_input {
+	const char *name; /* for errors */
+	const uint8_t *data;
+	size_t size;
+	bool mapped; /* `data` is a private read-only mapping of a file: pages that were read may be given back */
+};
+
+/* The formats, for callers that know. */
+struct clv_trace *clv_import_torch(const struct clv_input *in, struct clv_error *err);
+struct clv_trace *clv_import_rmm(const struct clv_input *in, struct clv_error *err);
+struct clv_trace *clv_import_clv(const struct clv_input *in, struct clv_error *err);
+
+/* Told by content, as clv_trace_import() does. */
+struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error *err);
+
+/* Gives back the pages before `offset` that were not given back yet, if the input is mapped; *released is the caller's. */
+void clv_input_release(const struct clv_input *in, size_t offset, size_t *released);
 
 #endif

@@ -1,2 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "import.h"
+
+struct clv_trace *clv_import_rmm(const struct clv_input *in, struct clv_error *err)
+{
+	clv_error_at(err, in->name, 0, "neither a PyTorch snapshot pickle nor a .clv file");
+	return NULL;
+}

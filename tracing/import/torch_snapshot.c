@@ -1,2 +1,515 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "torch_snapshot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const strings[CLV_S_COUNT] = {
+#define X(name, text) [CLV_S_##name] = text,
+	CLV_SNAPSHOT_STRINGS(X)
+#undef X
+#define X(name, text) [CLV_S_ACTION_##name] = text,
+	CLV_ACTIONS(X)
+#undef X
+};
+
+/* The parts of the top level that matter; a value of None or a missing key is CLV_PK_NONE. */
+struct top {
+	clv_pk segments, traces, settings, probe;
+	bool has_segments, has_traces;
+};
+
+/* The value of a key, or None. */
+static clv_pk lookup(const struct clv_pickle *p, clv_pk dict, enum clv_snapshot_string key)
+{
+	const clv_pk *items;
+	size_t count;
+	uint64_t offset;
+	clv_pk found = clv_pk_make(CLV_PK_NONE, 0);
+	if (clv_pk_tag(dict) != CLV_PK_DICT || !clv_pickle_items(p, dict, &items, &count, &offset))
+		return found;
+	for (size_t i = 0; i + 1 < count; i += 2) /* as in Python, the last one counts */
+		if (items[i] == clv_pk_make(CLV_PK_STR, (uint64_t)key))
+			found = items[i + 1];
+	return found;
+}
+
+static bool find_top(struct clv_pickle *p, clv_pk root, struct top *top)
+{
+	*top = (struct top){0};
+	if (clv_pk_tag(root) == CLV_PK_LIST) { /* torch.cuda.memory_snapshot(): the segments alone */
+		top->segments = root;
+		top->has_segments = true;
+		return true;
+	}
+	if (clv_pk_tag(root) != CLV_PK_DICT)
+		return clv_pickle_error(p, 0, "not a PyTorch memory snapshot: the pickle holds no dict");
+	top->segments = lookup(p, root, CLV_S_SEGMENTS);
+	top->traces = lookup(p, root, CLV_S_DEVICE_TRACES);
+	top->settings = lookup(p, root, CLV_S_ALLOCATOR_SETTINGS);
+	top->probe = lookup(p, root, CLV_S_PROBE);
+	top->has_segments = clv_pk_tag(top->segments) != CLV_PK_NONE;
+	top->has_traces = clv_pk_tag(top->traces) != CLV_PK_NONE;
+	if (!top->has_segments && !top->has_traces)
+		return clv_pickle_error(p, 0,
+					"not a PyTorch memory snapshot: the pickle has neither 'device_traces' nor 'segments'");
+	return true;
+}
+
+/* Where the value is that does not belong in a list. */
+static uint64_t place_of(clv_pk v, uint64_t otherwise)
+{
+	return clv_pk_tag(v) == CLV_PK_OPAQUE ? clv_pk_payload(v) : otherwise;
+}
+
+static struct clv_history *history_of(struct clv_trace *t, uint64_t device)
+{
+	return device < t->history_count ? &t->histories[device] : NULL;
+}
+
+/* One history a device for now; those that stay empty go at the end. */
+static bool make_histories(struct clv_snapshot *s, struct clv_pickle *p, const struct top *top)
+{
+	const clv_pk *items;
+	size_t count, at = 0;
+	uint64_t offset, run, devices = 0;
+	clv_pk v;
+	if (top->has_traces) {
+		if (clv_pk_tag(top->traces) != CLV_PK_LIST || !clv_pickle_items(p, top->traces, &items, &count, &offset))
+			return clv_pickle_error(p, place_of(top->traces, 0), "'device_traces' is no list");
+		while (clv_pickle_next(items, count, &at, &v, &run)) {
+			if (clv_pk_tag(v) != CLV_PK_LIST)
+				return clv_pickle_error(p, place_of(v, offset), "an entry of 'device_traces' is no list of events");
+			devices++;
+		}
+		if (devices > 65536)
+			return clv_pickle_error(p, offset, "'device_traces' has %llu devices", (unsigned long long)devices);
+	}
+	for (size_t i = 0; i < s->segment_count; i++)
+		devices = clv_max_u64(devices, s->segments[i].device + 1u);
+	s->trace->histories = clv_mem_zalloc((size_t)devices, sizeof(*s->trace->histories));
+	if (!s->trace->histories)
+		return clv_pickle_no_memory(p);
+	s->trace->history_count = (uint32_t)devices;
+	for (uint64_t d = 0; d < devices; d++) {
+		s->trace->histories[d].device = (int)d;
+		s->trace->histories[d].has_state = top->has_segments;
+	}
+	return true;
+}
+
+/* The events of a device's list, counted. */
+static bool count_events(struct clv_pickle *p, clv_pk list, uint64_t *total)
+{
+	const clv_pk *items;
+	size_t count, at = 0;
+	uint64_t offset, run;
+	clv_pk v;
+	*total = 0;
+	if (!clv_pickle_items(p, list, &items, &count, &offset))
+		return true;
+	while (clv_pickle_next(items, count, &at, &v, &run)) {
+		if (clv_pk_tag(v) != CLV_PK_EVENT)
+			return clv_pickle_error(p, place_of(v, offset),
+						"event %llu of a history is no event: a dict without 'action', or no dict",
+						(unsigned long long)*total);
+		*total += run;
+		if (*total > CLV_PK_EVENT_MAX)
+			return clv_pickle_error(p, offset, "a history of more than %u events", CLV_PK_EVENT_MAX);
+	}
+	return true;
+}
+
+/* A list whose events lie together in s->events; *first is where. */
+static bool is_one_run(struct clv_pickle *p, clv_pk list, uint64_t *first)
+{
+	const clv_pk *items;
+	size_t count;
+	uint64_t offset;
+	if (!clv_pickle_items(p, list, &items, &count, &offset) || count != 2)
+		return false;
+	*first = clv_pk_payload(items[0]);
+	return true;
+}
+
+static bool copy_events(struct clv_snapshot *s, struct clv_pickle *p, clv_pk list, struct clv_history *h)
+{
+	const clv_pk *items;
+	size_t count, at = 0, to = 0;
+	uint64_t offset, run;
+	clv_pk v;
+	h->events = clv_mem_realloc(NULL, h->event_count, sizeof(*h->events));
+	if (!h->events)
+		return clv_pickle_no_memory(p);
+	clv_pickle_items(p, list, &items, &count, &offset);
+	while (clv_pickle_next(items, count, &at, &v, &run)) {
+		memcpy(&h->events[to], &s->events[clv_pk_payload(v)], (size_t)run * sizeof(*h->events));
+		to += (size_t)run;
+	}
+	return true;
+}
+
+/* Shrinks what was gathered to `count` events; that it cannot fail is of no importance. */
+static void shrink_events(struct clv_snapshot *s, size_t count)
+{
+	struct clv_event_record *less = clv_mem_realloc(s->events, count, sizeof(*less));
+	if (less) {
+		s->events = less;
+		s->event_cap = count;
+	}
+	s->event_count = count;
+}
+
+/* Gives each device its events. The lists of a real file follow each other in s->events: then they are cut off from the
+ * end, so that never much more memory is in use than the events need. */
+static bool hand_out_events(struct clv_snapshot *s, struct clv_pickle *p, clv_pk traces)
+{
+	const clv_pk *lists;
+	size_t devices;
+	uint64_t offset, end = 0;
+	bool ascending = true;
+	size_t first_device = SIZE_MAX;
+	if (clv_pk_tag(traces) != CLV_PK_LIST || !clv_pickle_items(p, traces, &lists, &devices, &offset))
+		return true;
+	for (size_t d = 0; d < devices; d++) {
+		struct clv_history *h = history_of(s->trace, d);
+		uint64_t total, first;
+		if (!count_events(p, lists[d], &total))
+			return false;
+		h->event_count = (uint32_t)total;
+		if (total == 0)
+			continue;
+		if (first_device == SIZE_MAX)
+			first_device = d;
+		ascending = ascending && is_one_run(p, lists[d], &first) && first >= end;
+		if (ascending)
+			end = first + total;
+	}
+	for (size_t d = devices; d-- > 0;) {
+		struct clv_history *h = history_of(s->trace, d);
+		uint64_t first = 0;
+		if (h->event_count == 0)
+			continue;
+		if (!ascending || d != first_device) {
+			if (!copy_events(s, p, lists[d], h))
+				return false;
+			if (ascending && is_one_run(p, lists[d], &first))
+				shrink_events(s, (size_t)first);
+			continue;
+		}
+		is_one_run(p, lists[d], &first);
+		if (first)
+			memmove(s->events, &s->events[first], h->event_count * sizeof(*s->events));
+		shrink_events(s, h->event_count);
+		h->events = s->events;
+		s->events = NULL;
+		s->event_count = s->event_cap = 0;
+	}
+	return true;
+}
+
+static int by_device_and_address(const void *a, const void *b)
+{
+	const struct clv_snapshot_segment *x = a, *y = b;
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	return x->r.addr < y->r.addr ? -1 : x->r.addr > y->r.addr;
+}
+
+/* The index of a pool id in the history, added if new. There are few. */
+static bool pool_index(struct clv_snapshot *s, struct clv_pickle *p, struct clv_history *h, size_t *cap,
+		       struct clv_map *known, const struct clv_snapshot_segment *seg, uint16_t *out)
+{
+	struct clv_pool_id id = {(uint64_t)seg->pool_a, (uint64_t)seg->pool_b};
+	if (id.a == 0 && id.b == 0) {
+		*out = 0;
+		return true;
+	}
+	for (uint64_t key = clv_mix64(id.a) ^ id.b;; key = clv_mix64(key + 1)) {
+		struct clv_map_slot *slot = clv_map_slot(known, key);
+		if (!slot)
+			return clv_pickle_no_memory(p);
+		if (slot->value == CLV_MAP_NONE) {
+			slot->value = 0;
+			if (h->pool_count > UINT16_MAX)
+				return clv_pickle_error(p, seg->offset, "more than %u pools", UINT16_MAX);
+			if (!clv_mem_reserve(&h->pools, cap, h->pool_count + 1u, sizeof(*h->pools)))
+				return clv_pickle_no_memory(p);
+			slot->value = h->pool_count;
+			h->pools[h->pool_count++] = id;
+		} else if (slot->value == 0 || h->pools[slot->value].a != id.a || h->pools[slot->value].b != id.b) {
+			continue;
+		}
+		*out = (uint16_t)slot->value;
+		return true;
+	}
+}
+
+/* The segments [from, to) of s->segments, all of one device, with their blocks. */
+static bool fill_state(struct clv_snapshot *s, struct clv_pickle *p, struct clv_history *h, size_t from, size_t to)
+{
+	size_t blocks = 0, pools_cap = 0;
+	struct clv_map known = {0};
+	bool ok = false;
+	for (size_t i = from; i < to; i++)
+		blocks += s->segments[i].r.blocks;
+	h->segments = clv_mem_realloc(NULL, to - from, sizeof(*h->segments));
+	h->blocks = clv_mem_realloc(NULL, blocks, sizeof(*h->blocks));
+	if (!h->segments || !h->blocks || !clv_mem_reserve(&h->pools, &pools_cap, 1, sizeof(*h->pools))) {
+		clv_pickle_no_memory(p);
+		goto out;
+	}
+	h->pools[0] = (struct clv_pool_id){0, 0};
+	h->pool_count = 1;
+	uint64_t end = 0;
+	for (size_t i = from; i < to; i++) {
+		const struct clv_snapshot_segment *t = &s->segments[i];
+		struct clv_segment_record r = t->r;
+		if (r.addr < end) {
+			clv_pickle_error(p, t->offset, "the segment at 0x%llx overlaps the one before it",
+					 (unsigned long long)r.addr);
+			goto out;
+		}
+		end = r.addr + r.size;
+		if (!pool_index(s, p, h, &pools_cap, &known, t, &r.pool))
+			goto out;
+		memcpy(&h->blocks[h->block_record_count], &s->blocks[r.first_block], r.blocks * sizeof(*h->blocks));
+		r.first_block = h->block_record_count;
+		h->block_record_count += r.blocks;
+		h->segments[h->segment_count++] = r;
+	}
+	ok = true;
+out:
+	clv_map_free(&known);
+	return ok;
+}
+
+/* Reduces s->segments to those that 'segments' lists, sorted by device and address. */
+static bool choose_segments(struct clv_snapshot *s, struct clv_pickle *p, const struct top *top)
+{
+	const clv_pk *items;
+	size_t count, at = 0;
+	uint64_t offset, run, listed = 0;
+	clv_pk v;
+	struct clv_snapshot_segment *chosen = NULL;
+	size_t cap = 0;
+	if (!top->has_segments) {
+		s->segment_count = 0;
+		return true;
+	}
+	if (clv_pk_tag(top->segments) != CLV_PK_LIST || !clv_pickle_items(p, top->segments, &items, &count, &offset))
+		return clv_pickle_error(p, place_of(top->segments, 0), "'segments' is no list");
+	while (clv_pickle_next(items, count, &at, &v, &run)) {
+		if (clv_pk_tag(v) != CLV_PK_SEGMENT) {
+			clv_mem_free(chosen);
+			return clv_pickle_error(p, place_of(v, offset),
+						"entry %llu of 'segments' is no segment: a dict without 'blocks', or no dict",
+						(unsigned long long)listed);
+		}
+		if (!clv_mem_reserve(&chosen, &cap, (size_t)(listed + run), sizeof(*chosen))) {
+			clv_mem_free(chosen);
+			return clv_pickle_no_memory(p);
+		}
+		memcpy(&chosen[listed], &s->segments[clv_pk_payload(v)], (size_t)run * sizeof(*chosen));
+		listed += run;
+	}
+	clv_mem_free(s->segments);
+	s->segments = chosen;
+	s->segment_count = (size_t)listed;
+	s->segment_cap = cap;
+	if (listed > 1)
+		qsort(chosen, (size_t)listed, sizeof(*chosen), by_device_and_address);
+	return true;
+}
+
+static bool hand_out_state(struct clv_snapshot *s, struct clv_pickle *p)
+{
+	for (size_t from = 0, to; from < s->segment_count; from = to) {
+		for (to = from + 1; to < s->segment_count && s->segments[to].device == s->segments[from].device;)
+			to++;
+		if (!fill_state(s, p, history_of(s->trace, s->segments[from].device), from, to))
+			return false;
+	}
+	return true;
+}
+
+static bool read_settings(struct clv_snapshot *s, struct clv_pickle *p, clv_pk settings)
+{
+	struct clv_torch_recorded *t = &s->trace->torch;
+	const clv_pk *items;
+	size_t count, len = 0;
+	uint64_t offset, u;
+	const char *text = "";
+	t->max_split_size = -1;
+	t->present = clv_pk_tag(settings) == CLV_PK_DICT;
+	if (t->present) {
+		if (!clv_pickle_string(p, lookup(p, settings, CLV_S_CONF), &text, &len))
+			clv_pickle_string(p, lookup(p, settings, CLV_S_NEW_CONF), &text, &len);
+		/* an int64 view of a size_t; some versions write the size_t */
+		clv_pk v = lookup(p, settings, CLV_S_MAX_SPLIT_SIZE);
+		if (clv_pickle_u64(p, v, &u))
+			t->max_split_size = (int64_t)u;
+		else
+			clv_pickle_i64(p, v, &t->max_split_size);
+		if (!clv_pickle_double(p, lookup(p, settings, CLV_S_GC_THRESHOLD), &t->gc_threshold) ||
+		    !isfinite(t->gc_threshold))
+			t->gc_threshold = 0;
+		v = lookup(p, settings, CLV_S_EXPANDABLE_SEGMENTS);
+		t->expandable = clv_pk_tag(v) <= CLV_PK_INT && clv_pk_payload(v) != 0;
+		if (!clv_pickle_items(p, lookup(p, settings, CLV_S_ROUNDUP), &items, &count, &offset))
+			count = 0;
+		for (size_t i = 0; i + 1 < count; i += 2) { /* "1", "2", "4", ... "32768": MiB */
+			const char *key;
+			size_t key_len;
+			if (!clv_pickle_string(p, items[i], &key, &key_len) || !clv_pickle_u64(p, items[i + 1], &u))
+				continue;
+			uint64_t mib = 0;
+			for (size_t k = 0; k < key_len && k < 6 && key[k] >= '0' && key[k] <= '9'; k++)
+				mib = mib * 10 + (uint64_t)(key[k] - '0');
+			if (clv_is_pow2(mib) && clv_log2(mib) < CLV_ARRAY_LEN(t->roundup))
+				t->roundup[clv_log2(mib)] = u <= UINT32_MAX ? (uint32_t)u : 0;
+		}
+	}
+	t->conf = clv_mem_strndup(text, len);
+	return t->conf || clv_pickle_no_memory(p);
+}
+
+/* What our own recordings say of the limit they ran under. */
+static void read_probe(struct clv_snapshot *s, struct clv_pickle *p, clv_pk probe)
+{
+	struct clv_torch_recorded *t = &s->trace->torch;
+	t->has_probe = clv_pickle_u64(p, lookup(p, probe, CLV_S_CAP_MIB), &t->cap_mib) &&
+		       clv_pickle_u64(p, lookup(p, probe, CLV_S_TOTAL), &t->total_bytes);
+	if (!t->has_probe) {
+		t->cap_mib = t->total_bytes = 0;
+		return;
+	}
+	if (!clv_pickle_u64(p, lookup(p, probe, CLV_S_RETRIES), &t->retries))
+		t->retries = 0;
+	if (!clv_pickle_u64(p, lookup(p, probe, CLV_S_OOMS), &t->ooms))
+		t->ooms = 0;
+	if (!clv_pickle_u64(p, lookup(p, probe, CLV_S_DEVICE_LEFT_MIB), &t->device_left_mib))
+		t->device_left_mib = 0;
+}
+
+/* The trace's number of a string of the pickle, added if new. `numbers` holds what is known, plus 1. */
+static bool keep_string(struct clv_snapshot *s, struct clv_pickle *p, uint32_t *numbers, size_t *cap, uint32_t *string)
+{
+	struct clv_trace *t = s->trace;
+	const char *text = "";
+	size_t len = 0;
+	uint32_t *number = *string == UINT32_MAX ? &numbers[0] : &numbers[*string + 1u];
+	if (*number == 0) {
+		if (*string != UINT32_MAX)
+			clv_pickle_string(p, clv_pk_make(CLV_PK_STR, *string), &text, &len);
+		if (!clv_mem_reserve(&t->strings, cap, t->string_count + 1u, sizeof(*t->strings)))
+			return clv_pickle_no_memory(p);
+		char *copy = clv_mem_strndup(text, len);
+		if (!copy)
+			return clv_pickle_no_memory(p);
+		for (size_t i = 0; i < len; i++) /* a C string ends at a NUL */
+			if (copy[i] == '\0')
+				copy[i] = '?';
+		t->strings[t->string_count++] = copy;
+		*number = t->string_count;
+	}
+	*string = *number - 1;
+	return true;
+}
+
+static bool hand_over_stacks(struct clv_snapshot *s, struct clv_pickle *p)
+{
+	struct clv_trace *t = s->trace;
+	size_t cap = 0;
+	bool ok = true;
+	uint32_t *numbers = clv_mem_zalloc(clv_pickle_string_count(p) + 1u, sizeof(*numbers));
+	if (!numbers)
+		return clv_pickle_no_memory(p);
+	for (size_t i = 0; ok && i < s->stack_frame_count; i++)
+		ok = keep_string(s, p, numbers, &cap, &s->stack_frames[i].file) &&
+		     keep_string(s, p, numbers, &cap, &s->stack_frames[i].function);
+	clv_mem_free(numbers);
+	t->stacks = s->stacks;
+	t->stack_count = (uint32_t)s->stack_count;
+	t->stack_frames = s->stack_frames;
+	t->stack_frame_count = (uint32_t)s->stack_frame_count;
+	s->stacks = NULL;
+	s->stack_frames = NULL;
+	return ok;
+}
+
+static void drop_empty_histories(struct clv_trace *t)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < t->history_count; i++)
+		if (t->histories[i].event_count || t->histories[i].segment_count)
+			t->histories[kept++] = t->histories[i]; /* an empty one owns nothing */
+	t->history_count = kept;
+}
+
+static bool assemble(struct clv_snapshot *s, struct clv_pickle *p, clv_pk root)
+{
+	struct top top;
+	if (!find_top(p, root, &top) || !choose_segments(s, p, &top) || !make_histories(s, p, &top) || !hand_out_state(s, p) ||
+	    !hand_out_events(s, p, top.traces) || !read_settings(s, p, top.settings))
+		return false;
+	read_probe(s, p, top.probe);
+	drop_empty_histories(s->trace);
+	return hand_over_stacks(s, p);
+}
+
+static void snapshot_clear(struct clv_snapshot *s)
+{
+	clv_mem_free(s->events);
+	clv_mem_free(s->blocks);
+	clv_mem_free(s->segments);
+	clv_mem_free(s->frames);
+	clv_map_free(&s->frame_index);
+	clv_mem_free(s->stack_frames);
+	clv_mem_free(s->stacks);
+	clv_map_free(&s->stack_index);
+}
+
+static bool read_snapshot(struct clv_snapshot *s, const struct clv_input *in)
+{
+	s->stacks = NULL;
+	if (!clv_mem_reserve(&s->stacks, &s->stack_cap, 1, sizeof(*s->stacks)))
+		return clv_error_set(s->err, "%s: out of host memory", in->name);
+	s->stacks[0] = (struct clv_stack_record){0, 0};
+	s->stack_count = 1;
+	struct clv_pickle_user user = {
+		.dict = clv_snapshot_dict,
+		.list = clv_snapshot_list,
+		.known = strings,
+		.known_count = CLV_S_COUNT,
+		.arg = s,
+	};
+	struct clv_pickle *p = clv_pickle_open(in, &user, s->err);
+	clv_pk root;
+	bool ok = p && clv_pickle_run(p, &root) && assemble(s, p, root);
+	clv_pickle_close(p);
+	return ok;
+}
+
+struct clv_trace *clv_import_torch(const struct clv_input *in, struct clv_error *err)
+{
+	struct clv_snapshot s = {.err = err, .name = in->name, .last_stream = UINT32_MAX};
+	s.trace = clv_mem_zalloc(1, sizeof(*s.trace));
+	bool ok = s.trace != NULL;
+	if (ok) {
+		s.trace->format = CLV_FORMAT_TORCH;
+		s.trace->file = clv_mem_strndup(in->name, strlen(in->name));
+		ok = s.trace->file != NULL;
+	}
+	if (!ok)
+		clv_error_set(err, "%s: out of host memory", in->name);
+	ok = ok && read_snapshot(&s, in);
+	snapshot_clear(&s); /* before linking, which needs room of its own */
+	for (uint32_t i = 0; ok && i < s.trace->history_count; i++)
+		ok = clv_history_link(s.trace, &s.trace->histories[i], err);
+	if (ok)
+		return s.trace;
+	clv_trace_free(s.trace);
+	return NULL;
+}

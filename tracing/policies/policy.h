@@ -49,6 +49,16 @@ struct clv_policy {
 	const struct clv_policy_ops *ops;
 };
 
+/* Opens a policy by its name: "cleave[:SETTINGS]", "torch[:PYTORCH_CUDA_ALLOC_CONF text]", "torch:recorded", "direct". NULL
+ * with an error if there is no such policy, its settings are refused, or host memory is out. */
+struct clv_policy *clv_policy_open(const struct clv_policy_config *config, const char *name, struct clv_error *err);
+
+/* Whether there is a policy of this name; its settings are not looked at. false with an error that lists what there is. */
+bool clv_policy_known(const char *name, struct clv_error *err);
+
+/* Whether the policy is PyTorch's allocator, which repeats what the program did to its cache. */
+bool clv_policy_is_torch(const char *name);
+
 /* `settings` is the text after the first ':' of the policy's name, "" if there is none. NULL with an error if it is refused
  * or host memory is out. */
 struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, const char *settings, struct clv_error *err);

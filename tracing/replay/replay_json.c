@@ -1,2 +1,157 @@
 /* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+#include "replay_json.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+double clv_replay_over_live(const struct clv_history *history, uint64_t bytes)
+{
+	return history->peak_live_bytes ? (double)bytes / (double)history->peak_live_bytes : 0;
+}
+
+bool clv_verify_matches(const struct clv_verify_result *v)
+{
+	return !v->address_mismatches && !v->segment_mismatches && !v->oom_mismatches && v->final_state_matches &&
+	       !v->first_mismatch.set;
+}
+
+/* Length of the UTF-8 sequence at `s`, or 0 if there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+	if (s[0] < 0x80)
+		return 1;
+	size_t n = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+	    (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0; /* too long a form, a surrogate, or beyond U+10FFFF */
+	return n;
+}
+
+/* File names and what users type are bytes; JSON is UTF-8: what is not becomes U+FFFD. */
+static json_t *text(const char *s)
+{
+	static const char replacement[] = "\xef\xbf\xbd";
+	char *clean = malloc(3 * strlen(s) + 1), *to = clean;
+	if (!clean)
+		return NULL;
+	while (*s) {
+		size_t n = utf8_length((const unsigned char *)s);
+		memcpy(to, n ? s : replacement, n ? n : 3);
+		to += n ? n : 3;
+		s += n ? n : 1;
+	}
+	json_t *j = json_stringn(clean, (size_t)(to - clean));
+	free(clean);
+	return j;
+}
+
+/* JSON readers hold integers in 63 bits; nothing real is larger. */
+static json_t *number(uint64_t v)
+{
+	return json_integer((json_int_t)clv_min_u64(v, INT64_MAX));
+}
+
+static json_t *real_or_null(double v, bool there)
+{
+	return there && isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *driver_calls(const struct clv_call_counts *counts)
+{
+	json_t *calls = json_object();
+	for (int c = 0; c < CLV_CALL_COUNT; c++)
+		if (counts->calls[c] &&
+		    json_object_set_new(calls, clv_call_name((enum clv_call)c), number(counts->calls[c]))) {
+			json_decref(calls);
+			return NULL;
+		}
+	return calls;
+}
+
+static json_t *trace_json(const struct clv_trace *trace, const struct clv_history *h)
+{
+	/* A value that could not be made fails the whole: json_pack drops what it took and answers NULL. */
+	return json_pack("{s:o,s:s,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:I}", "file", text(trace->file), "format",
+			 clv_trace_format_name(trace->format), "device", h->device, "devices",
+			 (json_int_t)trace->history_count, "events", (json_int_t)h->event_count, "allocs",
+			 (json_int_t)h->alloc_count, "streams", (json_int_t)h->stream_count, "duration_s",
+			 real_or_null(h->duration_s, true), "peak_live_bytes", number(h->peak_live_bytes),
+			 "recorded_ooms", (json_int_t)h->oom_count);
+}
+
+static json_t *row_json(const struct clv_replay_row *row, const struct clv_history *h)
+{
+	const struct clv_replay_result *r = &row->result;
+	const struct clv_policy_stats *s = &r->stats;
+	bool live = h->peak_live_bytes > 0, fit = row->fitted && row->fit.found;
+	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "policy",
+			 text(row->policy), "completed", (int)r->completed, "failed_at_event",
+			 r->completed ? json_null() : number(r->failed_at_event), "peak_reserved_bytes",
+			 number(s->peak_reserved_bytes), "reserved_over_live",
+			 real_or_null(clv_replay_over_live(h, s->peak_reserved_bytes), live), "stranded_peak_bytes",
+			 number(s->stranded_peak_bytes), "oom_retries", number(s->oom_retries), "skipped_ooms",
+			 number(r->skipped_ooms), "waits", number(s->waits), "driver_calls", driver_calls(&s->driver),
+			 "modelled_driver_s", real_or_null((double)s->driver.ns * 1e-9, true), "wall_s",
+			 real_or_null(r->wall_s, true), "events_per_s",
+			 real_or_null((double)r->events / r->wall_s, r->wall_s > 0), "fit_bytes",
+			 fit ? number(row->fit.fit_bytes) : json_null(), "fit_over_live",
+			 real_or_null(clv_replay_over_live(h, row->fit.fit_bytes), fit && live), "fit_monotone",
+			 fit ? json_boolean(row->fit.monotone) : json_null());
+}
+
+static json_t *mismatch_json(const struct clv_verify_result *v)
+{
+	char line[sizeof(v->first_mismatch.text) + 64];
+	if (v->first_mismatch.set)
+		snprintf(line, sizeof(line), "event %" PRIu64 ": %s", v->first_mismatch.event, v->first_mismatch.text);
+	else if (v->oom_mismatches)
+		snprintf(line, sizeof(line), "%" PRIu64 " recorded ooms differ", v->oom_mismatches);
+	else if (!v->final_state_matches)
+		snprintf(line, sizeof(line), "the blocks at the end differ from the recorded state");
+	else
+		return json_null();
+	return text(line);
+}
+
+static json_t *verify_json(const struct clv_verify_result *v)
+{
+	json_t *inferred = json_object();
+	for (int i = 0; inferred && i < CLV_INFERRED_COUNT; i++)
+		if (json_object_set_new(inferred, clv_inferred_name((enum clv_inferred)i), number(v->inferred[i]))) {
+			json_decref(inferred);
+			inferred = NULL;
+		}
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "allocs", number(v->allocs), "address_mismatches",
+			 number(v->address_mismatches), "segment_events", number(v->segment_events),
+			 "segment_mismatches", number(v->segment_mismatches), "first_mismatch", mismatch_json(v),
+			 "inferred", inferred);
+}
+
+static json_t *report_json(const struct clv_replay_report *report)
+{
+	json_t *policies = json_array();
+	for (size_t i = 0; policies && i < report->row_count; i++)
+		if (json_array_append_new(policies, row_json(&report->rows[i], report->history))) {
+			json_decref(policies);
+			policies = NULL;
+		}
+	return json_pack("{s:o,s:o,s:o}", "trace", trace_json(report->trace, report->history), "policies", policies,
+			 "verify", report->verify ? verify_json(report->verify) : json_null());
+}
+
+bool clv_replay_json_write(const struct clv_replay_report *report, FILE *out, struct clv_error *err)
+{
+	json_t *doc = report_json(report);
+	if (!doc)
+		return clv_error_set(err, "out of host memory for the JSON document");
+	/* 12 digits: what is measured has fewer, and 1.03 stays 1.03 */
+	bool ok = json_dumpf(doc, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
+	json_decref(doc);
+	return ok || clv_error_set(err, "the JSON document could not be written");
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exit: the exit statuses of the `cleave` command; programs rely on them. Owns no state.
+ */
+#ifndef CLV_EXIT_H
+#define CLV_EXIT_H
+
+/* (enumerator, status, what it means; printed by `cleave help`) */
+#define CLV_EXITS(X)                                                                                                   \
+	X(DONE, 0, "done")                                                                                             \
+	X(FAILED, 1, "the thing asked for does not hold: a replay does not complete, a comparison finds a mismatch")   \
+	X(USAGE, 2, "wrong usage, input that cannot be read or makes no sense, or output that cannot be written")
+
+enum clv_exit {
+#define X(name, status, text) CLV_EXIT_##name = status,
+	CLV_EXITS(X)
+#undef X
+};
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A program as a user would write it, compiled as C and as C++ but never run: macros of the public headers must be valid in
+ * both where they are used, not only where they are defined.
+ */
+#include <cleave/heap.h>
+
+int use(cleave_heap *heap);
+
+int use(cleave_heap *heap)
+{
+	cleave_ptr ptr = 0;
+	cleave_stream stream = CLEAVE_STREAM_ANY;
+	int status = cleave_alloc(heap, 0, CLEAVE_STREAM_ANY, 1, &ptr);
+	return status ? status : cleave_free(heap, ptr, stream);
+}
