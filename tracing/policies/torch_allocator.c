@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_internal.h"
 
-#include <stdlib.h>
+#include "../memory.h"
 
 /* ---- sizes ---- */
 
@@ -481,6 +481,11 @@ uint64_t clv_torch_pending(const struct clv_torch *m)
 	return m->now.pending;
 }
 
+uint32_t clv_torch_first_pending(const struct clv_torch *m)
+{
+	return m->now.pending_first;
+}
+
 void clv_torch_empty_cache(struct clv_torch *m)
 {
 	clv_trelease_cached(m, 0, false);
@@ -499,13 +504,13 @@ uint32_t clv_torch_pool_create(struct clv_torch *m, const struct clv_torch_pool_
 {
 	if (m->pool_count == m->pool_room) {
 		uint32_t room = m->pool_room ? 2 * m->pool_room : 8;
-		struct clv_tpool *pools = realloc(m->pools, room * sizeof(*pools));
+		struct clv_tpool *pools = clv_mem_realloc(m->pools, room, sizeof(*pools));
 		if (pools)
 			m->pools = pools;
-		struct clv_thalf *halves = realloc(m->halves, 2 * (size_t)room * sizeof(*halves));
+		struct clv_thalf *halves = clv_mem_realloc(m->halves, 2 * (size_t)room, sizeof(*halves));
 		if (halves)
 			m->halves = halves;
-		uint32_t *released = realloc(m->released, room * sizeof(*released));
+		uint32_t *released = clv_mem_realloc(m->released, room, sizeof(*released));
 		if (released)
 			m->released = released;
 		if (!pools || !halves || !released) {
@@ -547,7 +552,7 @@ void clv_torch_pool_use_on_oom(struct clv_torch *m, uint32_t pool, bool on)
 
 struct clv_torch *clv_torch_open(const struct clv_torch_config *config)
 {
-	struct clv_torch *m = calloc(1, sizeof(*m));
+	struct clv_torch *m = clv_mem_zalloc(1, sizeof(*m));
 	if (!m)
 		return NULL;
 	m->settings = config->settings;
@@ -571,13 +576,13 @@ void clv_torch_close(struct clv_torch *m)
 {
 	if (!m)
 		return;
-	free(m->blocks);
-	free(m->halves);
-	free(m->pools);
-	free(m->released);
-	free(m->expandables);
-	free(m->undo.bytes);
-	free(m);
+	clv_mem_free(m->blocks);
+	clv_mem_free(m->halves);
+	clv_mem_free(m->pools);
+	clv_mem_free(m->released);
+	clv_mem_free(m->expandables);
+	clv_mem_free(m->undo.bytes);
+	clv_mem_free(m);
 }
 
 bool clv_torch_broken(const struct clv_torch *m)
@@ -593,6 +598,17 @@ void clv_torch_get_stats(const struct clv_torch *m, struct clv_torch_stats *out)
 uint64_t clv_torch_reserved(const struct clv_torch *m)
 {
 	return m->now.reserved;
+}
+
+uint64_t clv_torch_unused_private(const struct clv_torch *m)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 1; i < m->now.block_top; i++) {
+		const struct clv_tblock *b = &m->blocks[i];
+		if (b->used && b->mapped && b->in_set && b->half >= 2 && !m->pools[b->half / 2].released)
+			bytes += b->size;
+	}
+	return bytes;
 }
 
 uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block)

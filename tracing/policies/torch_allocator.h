@@ -30,7 +30,8 @@ struct clv_torch_source {
 	void (*unmap)(void *ctx, uint64_t addr, uint64_t size, uint64_t page);
 	/* Every outstanding event is waited for: the owner completes the pending frees. NULL: the model completes them itself,
 	 * in the order in which they were requested. */
-	void (*sync)(void *ctx);
+	void (*sync)(void *sync_ctx);
+	void *sync_ctx;
 	/* A request failed: PyTorch asks the device what is free. May be NULL. */
 	void (*failed)(void *ctx);
 };
@@ -129,6 +130,7 @@ bool clv_torch_free(struct clv_torch *m, uint32_t block);
 void clv_torch_free_requested(struct clv_torch *m, uint32_t block);
 void clv_torch_free_completed(struct clv_torch *m, uint32_t block);
 uint64_t clv_torch_pending(const struct clv_torch *m); /* number of frees that pend */
+uint32_t clv_torch_first_pending(const struct clv_torch *m); /* the one requested first, or CLV_TORCH_NONE */
 
 /* torch.cuda.empty_cache(), or what the end of a MemPool does to its own memory only. */
 void clv_torch_empty_cache(struct clv_torch *m);
@@ -139,6 +141,7 @@ uint64_t clv_torch_segment_bytes(const struct clv_torch_settings *s, uint64_t ro
 
 void clv_torch_get_stats(const struct clv_torch *m, struct clv_torch_stats *out);
 uint64_t clv_torch_reserved(const struct clv_torch *m);
+uint64_t clv_torch_unused_private(const struct clv_torch *m); /* free bytes of pools that are in use; walks the blocks */
 uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block);
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out);
 /* The block that contains an address (config.find), or CLV_TORCH_NONE. */

@@ -5,7 +5,8 @@
  */
 #include "torch_internal.h"
 
-#include <stdlib.h>
+#include "../memory.h"
+
 #include <string.h>
 
 /* ---- undo ---- */
@@ -41,7 +42,7 @@ void clv_tkeep(struct clv_torch *m, enum clv_tkept_kind kind, uint32_t index)
 	void *place = kept_place(m, kind, index, &size);
 	if (u->room - u->used < size + sizeof(kept)) {
 		size_t room = u->room ? 2 * u->room : 64 * 1024;
-		uint8_t *bytes = realloc(u->bytes, room);
+		uint8_t *bytes = clv_mem_realloc(u->bytes, room, 1);
 		if (!bytes) {
 			m->broken = true;
 			return;
@@ -92,7 +93,7 @@ bool clv_tblocks_reserve(struct clv_torch *m, uint32_t n)
 	if (m->block_room >= (uint64_t)m->now.block_top + n)
 		return true;
 	uint64_t room = clv_max_u64(2 * (uint64_t)m->block_room, m->now.block_top + (uint64_t)n + 1024);
-	struct clv_tblock *blocks = room < UINT32_MAX ? realloc(m->blocks, room * sizeof(*blocks)) : NULL;
+	struct clv_tblock *blocks = room < UINT32_MAX ? clv_mem_realloc(m->blocks, room, sizeof(*blocks)) : NULL;
 	if (!blocks) {
 		m->broken = true;
 		return false;

@@ -4,10 +4,11 @@
  */
 #include "torch_internal.h"
 
+#include "../memory.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct walk {
 	const struct clv_torch *m;
@@ -161,7 +162,7 @@ static bool check_sums(struct walk *w)
 bool clv_torch_check(const struct clv_torch *m, char *why, size_t why_len)
 {
 	struct walk w = {.m = m, .why = why, .why_len = why_len};
-	w.in_half = calloc(4 * (size_t)m->pool_count, sizeof(*w.in_half));
+	w.in_half = clv_mem_zalloc(4 * (size_t)m->pool_count, sizeof(*w.in_half));
 	if (!w.in_half)
 		return wrong(&w, "out of host memory");
 	bool ok = true;
@@ -176,6 +177,6 @@ bool clv_torch_check(const struct clv_torch *m, char *why, size_t why_len)
 		     check_set(&w, &m->halves[h].unmapped, w.in_half[2 * h + 1], "unmapped", h);
 	if (ok && m->find)
 		ok = check_set(&w, &m->now.index, w.used, "addresses", 0);
-	free(w.in_half);
+	clv_mem_free(w.in_half);
 	return ok && check_sums(&w);
 }

@@ -6,7 +6,7 @@
  */
 #include "torch_internal.h"
 
-#include <stdlib.h>
+#include "../memory.h"
 
 /* PyTorch reserves 9/8 of the device's memory, in whole pages. Without a known size: more than any device has. */
 #define UNKNOWN_DEVICE_TOTAL ((uint64_t)4 << 40)
@@ -40,7 +40,7 @@ static uint32_t expandable_new(struct clv_torch *m)
 	}
 	if (m->now.expandable_top >= m->expandable_room) {
 		uint32_t room = m->expandable_room ? 2 * m->expandable_room : 8;
-		struct clv_texpandable *all = realloc(m->expandables, room * sizeof(*all));
+		struct clv_texpandable *all = clv_mem_realloc(m->expandables, room, sizeof(*all));
 		if (!all) {
 			m->broken = true;
 			return 0;

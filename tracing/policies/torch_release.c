@@ -4,7 +4,7 @@
  */
 #include "torch_internal.h"
 
-#include <stdlib.h>
+#include "../memory.h"
 
 /* A free native block that is a whole segment. */
 void clv_trelease_block(struct clv_torch *m, uint32_t i)
@@ -94,7 +94,7 @@ static void release_half(struct clv_torch *m, uint32_t half)
 	for (uint32_t i = clv_tset_first(m, set); i; i = clv_tset_next(m, set, i))
 		count += m->blocks[i].expandable != 0;
 	if (count) {
-		expandable = malloc(count * sizeof(*expandable));
+		expandable = clv_mem_realloc(NULL, count, sizeof(*expandable));
 		if (!expandable) {
 			m->broken = true;
 			return;
@@ -111,14 +111,14 @@ static void release_half(struct clv_torch *m, uint32_t half)
 	/* unmapping changes the set, but none of these blocks disappears by it */
 	for (uint32_t k = 0; k < count && !m->broken; k++)
 		clv_texpandable_unmap(m, expandable[k]);
-	free(expandable);
+	clv_mem_free(expandable);
 }
 
 static void sync_pending(struct clv_torch *m)
 {
 	m->now.stats.num_sync_all_streams++;
 	if (m->source.sync) {
-		m->source.sync(m->source.ctx);
+		m->source.sync(m->source.sync_ctx);
 		return;
 	}
 	while (m->now.pending_first)

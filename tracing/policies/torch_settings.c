@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_settings.h"
 
+#include "../memory.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +21,16 @@ struct tokens {
 
 static void tokens_free(struct tokens *t)
 {
-	free(t->chars);
-	free(t->at);
+	clv_mem_free(t->chars);
+	clv_mem_free(t->at);
 }
 
 static bool tokenize(struct tokens *t, const char *text, struct clv_error *err)
 {
 	size_t len = strlen(text);
 	t->count = 0;
-	t->chars = malloc(2 * len + 2);
-	t->at = calloc(len + 1, sizeof(*t->at));
+	t->chars = clv_mem_alloc(2 * len + 2);
+	t->at = clv_mem_zalloc(len + 1, sizeof(*t->at));
 	if (!t->chars || !t->at)
 		return clv_error_set(err, "out of host memory");
 	char *w = t->chars;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_step.h"
 
+#include "../memory.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* What a try supposes beyond the recording. */
 struct guess {
@@ -159,7 +159,7 @@ void clv_step_complete(struct clv_step *s, uint32_t id)
 	s->block_of[id] = CLV_TORCH_NONE;
 	if (s->freed_count == s->freed_room) {
 		uint32_t room = s->freed_room ? 2 * s->freed_room : 64;
-		struct clv_step_freed *freed = realloc(s->freed, room * sizeof(*freed));
+		struct clv_step_freed *freed = clv_mem_realloc(s->freed, room, sizeof(*freed));
 		if (!freed) {
 			s->broken = true;
 			return;
@@ -196,6 +196,7 @@ struct clv_torch_source clv_step_source(struct clv_step *s)
 		.map = map,
 		.unmap = unmap,
 		.sync = sync_pending,
+		.sync_ctx = s,
 	};
 }
 
@@ -226,7 +227,7 @@ uint32_t clv_step_pool(const struct clv_step *s)
 		const struct clv_event_record *e = &s->h->events[i];
 		if ((e->action == CLV_ACTION_SEGMENT_ALLOC || e->action == CLV_ACTION_SEGMENT_MAP) &&
 		    request->addr >= e->addr && request->addr - e->addr < e->size)
-			return s->segment_pool ? s->segment_pool[i] : 0;
+			return e->pool;
 	}
 	struct clv_torch_block_info info;
 	clv_torch_block_get(s->m, clv_torch_find(s->m, request->addr), &info);
@@ -290,7 +291,7 @@ static bool add_empty_cache(struct clv_step *s)
 	out->inferred[CLV_INFERRED_EMPTY_CACHE]++;
 	if ((out->empty_cache_count & (out->empty_cache_count + 1)) == 0) {
 		/* one more than a power of two is stored at most: grow at each */
-		uint32_t *all = realloc(out->empty_caches, 2 * ((size_t)out->empty_cache_count + 1) * sizeof(*all));
+		uint32_t *all = clv_mem_realloc(out->empty_caches, 2 * ((size_t)out->empty_cache_count + 1), sizeof(*all));
 		if (!all) {
 			s->broken = true;
 			return false;
@@ -462,5 +463,5 @@ void clv_step_init(struct clv_step *s)
 
 void clv_step_done(struct clv_step *s)
 {
-	free(s->freed);
+	clv_mem_free(s->freed);
 }

@@ -21,7 +21,6 @@ struct clv_step {
 	struct clv_torch *m;
 	struct clv_verify_result *out;
 	uint32_t *block_of;     /* block of the model by dense id; CLV_TORCH_NONE: none */
-	uint16_t *segment_pool; /* pool of the segment that an event makes; NULL: all are of the default pool */
 	uint32_t pool_count;    /* pools that the model has */
 	const struct clv_torch_settings *settings;
 	uint64_t peak_reserved; /* by the recorded segment events */

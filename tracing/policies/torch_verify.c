@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_verify.h"
 
+#include "../memory.h"
 #include "torch_force.h"
 #include "torch_step.h"
 #include "torch_window.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SOME_DEVICE ((uint64_t)4 << 40) /* addresses of an expandable segment on a device of unknown size */
 
@@ -49,44 +48,6 @@ static bool make_pools(struct verify *v)
 	}
 	v->step.pool_count = v->h->pool_count ? v->h->pool_count : 1;
 	return true;
-}
-
-static const struct clv_segment_record *final_segment(const struct clv_history *h, uint64_t addr)
-{
-	uint32_t lo = 0, hi = h->segment_count;
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		if (h->segments[mid].addr <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && addr - h->segments[lo - 1].addr < h->segments[lo - 1].size ? &h->segments[lo - 1] : NULL;
-}
-
-/* The events do not say which pool they are of; the segments at the end do. Addresses are used again, so only the last
- * segment_alloc at the address of such a segment made it. */
-static bool pools_of_segments(struct verify *v)
-{
-	const struct clv_history *h = v->h;
-	if (h->pool_count < 2)
-		return true;
-	v->step.segment_pool = calloc((size_t)h->event_count + 1, sizeof(*v->step.segment_pool));
-	bool *found = calloc((size_t)h->segment_count + 1, sizeof(*found));
-	for (uint32_t i = h->event_count; found && v->step.segment_pool && i-- > 0;) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action != CLV_ACTION_SEGMENT_ALLOC && e->action != CLV_ACTION_SEGMENT_MAP)
-			continue;
-		const struct clv_segment_record *s = final_segment(h, e->addr);
-		bool native = e->action == CLV_ACTION_SEGMENT_ALLOC;
-		if (!s || s->expandable == native || (native && (s->addr != e->addr || found[s - h->segments])))
-			continue;
-		found[s - h->segments] = true;
-		v->step.segment_pool[i] = s->pool;
-	}
-	bool ok = found && v->step.segment_pool;
-	free(found);
-	return ok;
 }
 
 static int by_base(const void *a, const void *b)
@@ -181,8 +142,7 @@ static bool small_step(const struct verify *v, uint32_t end)
 static void put_event(struct verify *v, uint32_t i)
 {
 	const struct clv_event_record *e = &v->h->events[i];
-	uint32_t pool = v->step.segment_pool ? v->step.segment_pool[i] : 0;
-	struct clv_torch_place place = {v->trace->streams[e->stream], pool, small_step(v, v->step.end)};
+	struct clv_torch_place place = {v->trace->streams[e->stream], e->pool, small_step(v, v->step.end)};
 	switch ((enum clv_action)e->action) {
 	case CLV_ACTION_FREE_COMPLETED:
 		clv_step_complete(&v->step, e->block);
@@ -365,9 +325,9 @@ static bool run(struct verify *v, struct clv_error *err)
 	v->step.out = v->out;
 	v->step.settings = &v->settings;
 	v->step.limit_known = v->limit != CLV_TORCH_UNLIMITED;
-	v->step.block_of = calloc((size_t)v->h->block_count + 1, sizeof(*v->step.block_of));
+	v->step.block_of = clv_mem_zalloc((size_t)v->h->block_count + 1, sizeof(*v->step.block_of));
 	v->m = v->step.m = clv_torch_open(&config);
-	bool ok = v->step.block_of && v->m && make_pools(v) && pools_of_segments(v) && start(v, err);
+	bool ok = v->step.block_of && v->m && make_pools(v) && start(v, err);
 	if (ok) {
 		walk(v);
 		ok = !v->step.broken && !clv_torch_broken(v->m);
@@ -381,8 +341,7 @@ static bool run(struct verify *v, struct clv_error *err)
 		v->out->stranded_peak_bytes = stats.stranded_peak_bytes;
 	}
 	clv_torch_close(v->m);
-	free(v->step.block_of);
-	free(v->step.segment_pool);
+	clv_mem_free(v->step.block_of);
 	clv_step_done(&v->step);
 	return ok || clv_error_set(err, "out of host memory");
 }
@@ -406,7 +365,7 @@ bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *h
 
 void clv_verify_free(struct clv_verify_result *result)
 {
-	free(result->empty_caches);
+	clv_mem_free(result->empty_caches);
 	result->empty_caches = NULL;
 	result->empty_cache_count = 0;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_window.h"
 
+#include "../map.h"
+#include "../memory.h"
 #include "torch_allocator.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define TAIL CLV_MIB /* the most that PyTorch leaves at the end of a large block */
 
@@ -22,7 +23,7 @@ static bool add_range(struct builder *b, const struct clv_window_range *r)
 	struct clv_torch_window *w = b->w;
 	if (w->range_count == b->room) {
 		uint32_t room = b->room ? 2 * b->room : 64;
-		struct clv_window_range *ranges = realloc(w->ranges, room * sizeof(*ranges));
+		struct clv_window_range *ranges = clv_mem_realloc(w->ranges, room, sizeof(*ranges));
 		if (!ranges)
 			return false;
 		w->ranges = ranges;
@@ -41,59 +42,51 @@ static int by_addr(const void *a, const void *b)
 
 /* ---- native segments: those whose first event is their end, or that have none ---- */
 
-struct address_set {
-	uint64_t *slots; /* 0: empty */
-	uint64_t mask;
-};
-
-/* True if the address was not there yet. */
-static bool address_add(struct address_set *s, uint64_t addr)
+/* False: out of host memory. *fresh: the address was not there yet. */
+static bool see(struct clv_map *seen, uint64_t addr, bool *fresh)
 {
-	for (uint64_t i = clv_mix64(addr) & s->mask;; i = (i + 1) & s->mask) {
-		if (s->slots[i] == addr)
-			return false;
-		if (!s->slots[i]) {
-			s->slots[i] = addr;
-			return true;
-		}
-	}
+	struct clv_map_slot *slot = clv_map_slot(seen, addr);
+	if (!slot)
+		return false;
+	*fresh = slot->value == CLV_MAP_NONE;
+	slot->value = 1;
+	return true;
 }
 
 static bool native_ranges(struct builder *b)
 {
 	const struct clv_history *h = b->h;
-	uint64_t n = h->segment_count, room = 16;
-	for (uint32_t i = 0; i < h->event_count; i++)
-		n += h->events[i].action == CLV_ACTION_SEGMENT_ALLOC || h->events[i].action == CLV_ACTION_SEGMENT_FREE;
-	while (room < 2 * n)
-		room *= 2;
-	struct address_set seen = {calloc(room, sizeof(*seen.slots)), room - 1};
-	bool ok = seen.slots != NULL;
+	struct clv_map seen = {0};
+	bool ok = true, fresh;
 	for (uint32_t i = 0; ok && i < h->event_count; i++) {
 		const struct clv_event_record *e = &h->events[i];
 		bool ends = e->action == CLV_ACTION_SEGMENT_FREE;
-		if ((!ends && e->action != CLV_ACTION_SEGMENT_ALLOC) || !e->addr || !address_add(&seen, e->addr) || !ends)
+		if (!ends && e->action != CLV_ACTION_SEGMENT_ALLOC)
 			continue;
-		ok = add_range(b, &(struct clv_window_range){
-					  .addr = e->addr,
-					  .size = e->size,
-					  .stream = b->trace->streams[e->stream],
-					  .small = e->size == 2 * CLV_MIB, /* no large segment is that small */
-				  });
+		ok = see(&seen, e->addr, &fresh);
+		if (ok && fresh && ends)
+			ok = add_range(b, &(struct clv_window_range){
+						  .addr = e->addr,
+						  .size = e->size,
+						  .stream = b->trace->streams[e->stream],
+						  .small = e->size == 2 * CLV_MIB, /* no large segment is that small */
+					  });
 	}
 	for (uint32_t i = 0; ok && i < h->segment_count; i++) {
 		const struct clv_segment_record *s = &h->segments[i];
-		if (s->expandable || !s->addr || !address_add(&seen, s->addr))
+		if (s->expandable)
 			continue;
-		ok = add_range(b, &(struct clv_window_range){
-					  .addr = s->addr,
-					  .size = s->size,
-					  .stream = b->trace->streams[s->stream],
-					  .pool = s->pool,
-					  .small = s->small,
-				  });
+		ok = see(&seen, s->addr, &fresh);
+		if (ok && fresh)
+			ok = add_range(b, &(struct clv_window_range){
+						  .addr = s->addr,
+						  .size = s->size,
+						  .stream = b->trace->streams[s->stream],
+						  .pool = s->pool,
+						  .small = s->small,
+					  });
 	}
-	free(seen.slots);
+	clv_map_free(&seen);
 	return ok;
 }
 
@@ -160,7 +153,7 @@ static bool pages_init(struct pages *p, const struct clv_history *h)
 		n += h->segments[i].expandable;
 	if (!n)
 		return true;
-	p->edge = malloc(2 * n * sizeof(*p->edge));
+	p->edge = clv_mem_realloc(NULL, 2 * n, sizeof(*p->edge));
 	if (!p->edge)
 		return false;
 	uint64_t k = 0;
@@ -180,8 +173,8 @@ static bool pages_init(struct pages *p, const struct clv_history *h)
 		if (!i || p->edge[i] != p->edge[i - 1])
 			p->edge[unique++] = p->edge[i];
 	p->count = (uint32_t)unique - 1;
-	p->next = malloc(unique * sizeof(*p->next));
-	p->piece = calloc(unique, sizeof(*p->piece));
+	p->next = clv_mem_realloc(NULL, unique, sizeof(*p->next));
+	p->piece = clv_mem_zalloc(unique, sizeof(*p->piece));
 	if (!p->next || !p->piece)
 		return false;
 	for (uint32_t i = 0; i < unique; i++)
@@ -191,9 +184,9 @@ static bool pages_init(struct pages *p, const struct clv_history *h)
 
 static void pages_free(struct pages *p)
 {
-	free(p->edge);
-	free(p->next);
-	free(p->piece);
+	clv_mem_free(p->edge);
+	clv_mem_free(p->next);
+	clv_mem_free(p->piece);
 }
 
 /* Whether pages belong to the small pool: the final state knows, else the sizes of mappings in the large pool are whole
@@ -237,7 +230,7 @@ static bool add_reserved(struct builder *b, const struct clv_window_range *r)
 		v->base = clv_min_u64(v->base, r->addr);
 		return true;
 	}
-	struct clv_window_reserved *all = realloc(w->reserved, (w->reserved_count + 1) * sizeof(*all));
+	struct clv_window_reserved *all = clv_mem_realloc(w->reserved, (w->reserved_count + 1), sizeof(*all));
 	if (!all)
 		return false;
 	w->reserved = all;
@@ -349,7 +342,7 @@ static void look_for_tails(struct builder *b, struct uncertain *u, uint32_t coun
 static bool size_blocks(struct builder *b, const uint32_t *freed_at)
 {
 	struct clv_torch_window *w = b->w;
-	struct uncertain *u = malloc((w->block_count + 1) * sizeof(*u));
+	struct uncertain *u = clv_mem_realloc(NULL, (w->block_count + 1), sizeof(*u));
 	uint32_t count = 0, until = 0, s = 0;
 	if (!u)
 		return false;
@@ -382,7 +375,7 @@ static bool size_blocks(struct builder *b, const uint32_t *freed_at)
 		until = u[count - 1].freed_at > until ? u[count - 1].freed_at : until;
 	}
 	look_for_tails(b, u, count, until);
-	free(u);
+	clv_mem_free(u);
 	return true;
 }
 
@@ -392,8 +385,8 @@ static bool initial_blocks(struct builder *b)
 	struct clv_torch_window *w = b->w;
 	if (!h->initial_count)
 		return true;
-	uint32_t *freed_at = malloc(h->initial_count * sizeof(*freed_at));
-	w->blocks = calloc(h->initial_count, sizeof(*w->blocks));
+	uint32_t *freed_at = clv_mem_realloc(NULL, h->initial_count, sizeof(*freed_at));
+	w->blocks = clv_mem_zalloc(h->initial_count, sizeof(*w->blocks));
 	bool ok = freed_at && w->blocks;
 	for (uint32_t i = 0; ok && i < h->initial_count; i++) {
 		const struct clv_initial_block *k = &h->initial[i];
@@ -408,7 +401,7 @@ static bool initial_blocks(struct builder *b)
 			.block = k->block,
 		};
 	}
-	bool *pending = ok ? calloc(h->initial_count, sizeof(*pending)) : NULL;
+	bool *pending = ok ? clv_mem_zalloc(h->initial_count, sizeof(*pending)) : NULL;
 	ok = pending != NULL;
 	for (uint32_t i = 0; ok && i < h->event_count; i++) {
 		const struct clv_event_record *e = &h->events[i];
@@ -427,8 +420,8 @@ static bool initial_blocks(struct builder *b)
 		qsort(w->blocks, w->block_count, sizeof(*w->blocks), by_addr);
 		ok = size_blocks(b, freed_at);
 	}
-	free(pending);
-	free(freed_at);
+	clv_mem_free(pending);
+	clv_mem_free(freed_at);
 	return ok;
 }
 
@@ -450,8 +443,8 @@ bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *t
 
 void clv_torch_window_free(struct clv_torch_window *w)
 {
-	free(w->ranges);
-	free(w->blocks);
-	free(w->reserved);
+	clv_mem_free(w->ranges);
+	clv_mem_free(w->blocks);
+	clv_mem_free(w->reserved);
 	*w = (struct clv_torch_window){NULL};
 }
