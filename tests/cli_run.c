@@ -17,7 +17,7 @@ static char cli_dir[64]; /* of the running test */
 static struct printed {
 	struct printed *next;
 	char text[];
-} *printed;
+} * printed;
 
 static const char *cleave(void)
 {
