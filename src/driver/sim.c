@@ -151,8 +151,8 @@ struct clv_driver *clv_sim_open(const struct clv_sim_config *config)
 	c.devices = c.devices ? c.devices : 1;
 	c.granularity = c.granularity ? c.granularity : DEFAULT_GRANULARITY;
 	c.capacity = c.capacity ? c.capacity : DEFAULT_CAPACITY;
-	if (c.devices < 0 || c.devices > SIM_MAX_DEVICES || !clv_is_pow2(c.granularity) ||
-	    c.granularity < CLV_GRAIN || c.granularity > SIM_FIRST_ADDRESS)
+	if (c.devices < 0 || c.devices > SIM_MAX_DEVICES || !clv_is_pow2(c.granularity) || c.granularity < CLV_GRAIN ||
+	    c.granularity > SIM_FIRST_ADDRESS)
 		return NULL;
 	c.capacity = clv_align_down(c.capacity, c.granularity);
 
@@ -244,12 +244,12 @@ const char *clv_sim_leaks(struct clv_driver *driver)
 {
 	struct sim *sim = sim_of(driver);
 	pthread_mutex_lock(&sim->lock);
-	const char *kind = sim->handles_live ? "handle"
-			   : sim->mappings_live ? "mapping"
+	const char *kind = sim->handles_live        ? "handle"
+			   : sim->mappings_live     ? "mapping"
 			   : sim->reservations_live ? "reservation"
-			   : sim->events_live ? "event"
-			   : sim->plain_live ? "plain allocation"
-					     : NULL;
+			   : sim->events_live       ? "event"
+			   : sim->plain_live        ? "plain allocation"
+						    : NULL;
 	pthread_mutex_unlock(&sim->lock);
 	return kind;
 }
