@@ -3,7 +3,7 @@
  * link: makes sense of one history after it was read: which free ends which block, what was there before the window, pools
  * and totals. Everything is one pass over the events and a few over what it found.
  */
-#include "trace.h"
+#include "link.h"
 
 #include "map.h"
 #include "memory.h"
@@ -33,6 +33,7 @@ struct linker {
 	struct clv_trace *trace;
 	struct clv_history *h;
 	struct clv_error *err;
+	uint32_t bad_event;   /* that contradicts what was before */
 	struct clv_map index; /* address to place */
 	struct place *places;
 	size_t place_count, place_cap;
@@ -105,15 +106,11 @@ static bool link_alloc(struct linker *l, uint32_t i)
 	if (!p)
 		return out_of_memory(l);
 	if (p->state == PLACE_LIVE) {
-		if (p->block & INITIAL_MARK)
-			return clv_error_set(l->err,
-					     "%s: device %d, event %u: 0x%" PRIx64
-					     " is allocated, but a block that was there before the first event still lives there",
-					     l->trace->file, l->h->device, i, e->addr);
+		l->bad_event = i;
 		return clv_error_set(l->err,
-				     "%s: device %d, event %u: 0x%" PRIx64
+				     "device %d, event %u: 0x%" PRIx64
 				     " is allocated, but event %u allocated it and nothing freed it since",
-				     l->trace->file, l->h->device, i, e->addr, p->source);
+				     l->h->device, i, e->addr, p->source);
 	}
 	if (p->state == PLACE_PENDING) {
 		imply_completion(&l->h->events[p->request]);
@@ -292,24 +289,34 @@ static const struct clv_segment_record *segment_at(const struct clv_history *h, 
 	return addr - s->addr < s->size ? s : NULL;
 }
 
-static void assign_pools(struct clv_history *h)
+/* Addresses are used again: what lies before the last segment_alloc at the start of a segment is not of its pool. */
+static bool assign_pools(struct linker *l)
 {
+	struct clv_history *h = l->h;
 	bool any = false;
 	for (uint32_t i = 0; i < h->segment_count; i++)
 		any |= h->segments[i].pool != 0;
 	if (!any)
-		return;
-	for (uint32_t i = 0; i < h->event_count; i++) {
+		return true;
+	bool *begun = clv_mem_zalloc(h->segment_count, sizeof(*begun));
+	if (!begun)
+		return out_of_memory(l);
+	for (uint32_t i = h->event_count; i-- > 0;) {
 		struct clv_event_record *e = &h->events[i];
 		if (e->action >= CLV_ACTION_OOM) /* oom, snapshot, other: no address */
 			continue;
 		const struct clv_segment_record *s = segment_at(h, e->addr);
-		e->pool = s ? s->pool : 0;
+		if (!s || begun[s - h->segments])
+			continue;
+		e->pool = s->pool;
+		begun[s - h->segments] = e->action == CLV_ACTION_SEGMENT_ALLOC && e->addr == s->addr;
 	}
 	for (uint32_t i = 0; i < h->initial_count; i++) {
 		const struct clv_segment_record *s = segment_at(h, h->initial[i].addr);
-		h->initial[i].pool = s ? s->pool : 0;
+		h->initial[i].pool = s && !begun[s - h->segments] ? s->pool : 0;
 	}
+	clv_mem_free(begun);
+	return true;
 }
 
 static bool count_streams(struct linker *l)
@@ -339,9 +346,9 @@ static bool ensure_pools(struct linker *l)
 	return h->pools || out_of_memory(l);
 }
 
-bool clv_history_link(struct clv_trace *trace, struct clv_history *history, struct clv_error *err)
+bool clv_history_link_at(struct clv_trace *trace, struct clv_history *history, uint32_t *event, struct clv_error *err)
 {
-	struct linker l = {.trace = trace, .h = history, .err = err};
+	struct linker l = {.trace = trace, .h = history, .err = err, .bad_event = CLV_NO_EVENT};
 	clv_mem_free(history->initial);
 	history->initial = NULL;
 	history->initial_count = history->block_count = history->alloc_count = 0;
@@ -349,12 +356,13 @@ bool clv_history_link(struct clv_trace *trace, struct clv_history *history, stru
 	history->peak_live_bytes = history->unmatched_frees = 0;
 	history->duration_s = 0;
 
-	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) && count_streams(&l);
+	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) && count_streams(&l) &&
+		  assign_pools(&l);
 	clv_map_free(&l.index);
 	clv_mem_free(l.places);
+	*event = l.bad_event;
 	if (!ok)
 		return false;
-	assign_pools(history);
 	__int128 peak = l.peak;
 	for (uint32_t i = 0; i < history->initial_count; i++)
 		peak += live_size(history->initial[i].size);
@@ -364,4 +372,15 @@ bool clv_history_link(struct clv_trace *trace, struct clv_history *history, stru
 		history->duration_s = last > first ? (double)(last - first) / 1e6 : 0;
 	}
 	return true;
+}
+
+bool clv_history_link(struct clv_trace *trace, struct clv_history *history, struct clv_error *err)
+{
+	struct clv_error contradiction = {{0}};
+	uint32_t event;
+	if (clv_history_link_at(trace, history, &event, &contradiction))
+		return true;
+	if (event == CLV_NO_EVENT)
+		return clv_error_set(err, "%s", contradiction.text);
+	return clv_error_set(err, "%s: %.400s", trace->file ? trace->file : "trace", contradiction.text);
 }

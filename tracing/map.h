@@ -23,6 +23,14 @@ static inline void clv_map_free(struct clv_map *m)
 	*m = (struct clv_map){0};
 }
 
+/* Empties the map and keeps its room. */
+static inline void clv_map_clear(struct clv_map *m)
+{
+	for (size_t i = 0; m->slots && i <= m->mask; i++)
+		m->slots[i].value = CLV_MAP_NONE;
+	m->used = 0;
+}
+
 /* Where `key` is or would go. The map has slots, at least one of them empty. */
 static inline struct clv_map_slot *clv_map_probe(const struct clv_map *m, uint64_t key)
 {

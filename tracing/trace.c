@@ -50,6 +50,7 @@ void clv_trace_free(struct clv_trace *trace)
 		clv_map_free(trace->stream_index);
 	clv_mem_free(trace->stream_index);
 	clv_mem_free(trace->file);
+	clv_mem_free(trace->note);
 	clv_mem_free(trace->histories);
 	clv_mem_free(trace->streams);
 	clv_mem_free(trace->torch.conf);

@@ -1,8 +1,652 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads .clv files; the format is described in clv_write.c. Whatever a checksum vouches for is still checked before it is
+ * used: a file may be made to mislead.
+ */
+#include "clv.h"
+
 #include "../import/import.h"
+#include "../map.h"
+#include "clv_format.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+#include <zstd.h>
+
+#define MAX_DEVICE 65535u
+#define MAX_FIELDS 16u /* fields with a higher number are not known */
+
+struct span {
+	const uint8_t *at, *end;
+};
+
+/* A device as far as it was read. */
+struct part {
+	struct clv_history h;
+	size_t event_cap, segment_cap, block_cap;
+	uint64_t segments_due, blocks_due; /* announced by STATE and not read yet */
+	uint64_t blocks_named;             /* sum of the blocks of the segments read */
+};
+
+struct reader {
+	const struct clv_input *in;
+	struct clv_error *err;
+	struct clv_trace *trace;
+	size_t chunk_at; /* offset of the chunk that is read, for errors */
+	bool ended;      /* END was read */
+	struct part *parts;
+	size_t part_count, part_cap;
+	size_t stream_cap, string_cap, stack_cap, frame_cap;
+	struct span fields[MAX_FIELDS]; /* of the record that is read; at == NULL: absent */
+	uint64_t *addresses;            /* by number, in an EVENTS record */
+	struct seen {
+		uint64_t size, stream, stack;
+	} *seen;
+	size_t addresses_cap, seen_cap;
+	uint8_t *raw;
+	size_t raw_cap;
+	ZSTD_DCtx *zstd;
+};
+
+static bool no_memory(struct reader *r)
+{
+	return clv_error_set(r->err, "%s: out of host memory", r->in->name);
+}
+
+static bool damaged(struct reader *r, const char *what)
+{
+	return clv_error_at(r->err, r->in->name, r->chunk_at, "damaged chunk: %s", what);
+}
+
+static bool get_number(struct span *s, uint64_t *out)
+{
+	uint64_t v = 0;
+	for (unsigned shift = 0; shift < 64 && s->at < s->end; shift += 7) {
+		uint8_t byte = *s->at++;
+		if (shift == 63 && byte > 1)
+			return false;
+		v |= (uint64_t)(byte & 127) << shift;
+		if (!(byte & 128)) {
+			*out = v;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool get_signed(struct span *s, uint64_t *difference)
+{
+	uint64_t v;
+	if (!get_number(s, &v))
+		return false;
+	*difference = clv_unzigzag(v);
+	return true;
+}
+
+/* The next entry of a column that may be absent (then every entry is 0). */
+static bool get_optional(struct span *s, uint64_t *out)
+{
+	*out = 0;
+	return !s->at || get_number(s, out);
+}
+
+static bool get_optional_byte(struct span *s, uint8_t *out)
+{
+	*out = 0;
+	if (!s->at)
+		return true;
+	if (s->at == s->end)
+		return false;
+	*out = *s->at++;
+	return true;
+}
+
+static size_t span_len(struct span s)
+{
+	return s.at ? (size_t)(s.end - s.at) : 0;
+}
+
+/* A field that is one number; absent: `absent`. */
+static bool field_number(struct reader *r, unsigned id, uint64_t absent, uint64_t *out)
+{
+	struct span s = r->fields[id];
+	*out = absent;
+	return !s.at || get_number(&s, out);
+}
+
+static bool split_fields(struct reader *r, struct span body)
+{
+	memset(r->fields, 0, sizeof(r->fields));
+	while (body.at < body.end) {
+		uint64_t id, len;
+		if (!get_number(&body, &id) || !get_number(&body, &len) || len > (size_t)(body.end - body.at))
+			return damaged(r, "a field is longer than its record");
+		if (id < MAX_FIELDS)
+			r->fields[id] = (struct span){body.at, body.at + len};
+		body.at += len;
+	}
+	return true;
+}
+
+/* The part of the device that the record is about, made if new. */
+static struct part *part_of(struct reader *r)
+{
+	uint64_t device;
+	if (!field_number(r, CLV_ANY_DEVICE, 0, &device) || device > MAX_DEVICE) {
+		damaged(r, "a device number that cannot be");
+		return NULL;
+	}
+	for (size_t i = 0; i < r->part_count; i++)
+		if (r->parts[i].h.device == (int)device)
+			return &r->parts[i];
+	if (!clv_mem_reserve(&r->parts, &r->part_cap, r->part_count + 1, sizeof(*r->parts))) {
+		no_memory(r);
+		return NULL;
+	}
+	r->parts[r->part_count] = (struct part){.h = {.device = (int)device}};
+	return &r->parts[r->part_count++];
+}
+
+static bool read_settings(struct reader *r)
+{
+	struct clv_torch_recorded *t = &r->trace->torch;
+	struct span conf = r->fields[CLV_SETTINGS_CONF], split = r->fields[CLV_SETTINGS_MAX_SPLIT];
+	struct span roundup = r->fields[CLV_SETTINGS_ROUNDUP], probe = r->fields[CLV_SETTINGS_PROBE];
+	uint64_t v;
+	clv_mem_free(t->conf);
+	*t = (struct clv_torch_recorded){.max_split_size = -1};
+	if (conf.at && !(t->conf = clv_mem_strndup((const char *)conf.at, span_len(conf))))
+		return no_memory(r);
+	if (split.at) {
+		if (!get_signed(&split, &v))
+			return damaged(r, "settings");
+		t->max_split_size = (int64_t)v;
+	}
+	if (span_len(r->fields[CLV_SETTINGS_GC]) == 8) {
+		uint64_t bits = clv_get_le(r->fields[CLV_SETTINGS_GC].at, 8);
+		memcpy(&t->gc_threshold, &bits, sizeof(bits));
+		if (!isfinite(t->gc_threshold))
+			return damaged(r, "settings");
+	}
+	t->expandable = r->fields[CLV_SETTINGS_EXPANDABLE].at != NULL;
+	t->present = r->fields[CLV_SETTINGS_PRESENT].at != NULL;
+	for (size_t i = 0; roundup.at && i < CLV_ARRAY_LEN(t->roundup); i++) {
+		if (!get_number(&roundup, &v) || v > UINT32_MAX)
+			return damaged(r, "settings");
+		t->roundup[i] = (uint32_t)v;
+	}
+	t->has_probe = probe.at != NULL;
+	if (t->has_probe && !(get_number(&probe, &t->cap_mib) && get_number(&probe, &t->total_bytes) &&
+			      get_number(&probe, &t->retries) && get_number(&probe, &t->ooms) &&
+			      get_number(&probe, &t->device_left_mib)))
+		return damaged(r, "settings");
+	return true;
+}
+
+static bool read_streams(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	struct span s = r->fields[CLV_STREAMS_HANDLES];
+	uint64_t handle;
+	while (s.at < s.end) {
+		if (!get_number(&s, &handle) || t->stream_count == UINT32_MAX - 1)
+			return damaged(r, "streams");
+		if (!clv_mem_reserve(&t->streams, &r->stream_cap, t->stream_count + 1u, sizeof(*t->streams)))
+			return no_memory(r);
+		t->streams[t->stream_count++] = handle;
+		t->stream_room = (uint32_t)clv_min_u64(r->stream_cap, UINT32_MAX);
+	}
+	return true;
+}
+
+static bool read_strings(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	struct span lengths = r->fields[CLV_STRINGS_LENGTHS], text = r->fields[CLV_STRINGS_TEXT];
+	uint64_t len;
+	while (lengths.at < lengths.end) {
+		if (!get_number(&lengths, &len) || len > span_len(text) || t->string_count == UINT32_MAX - 1)
+			return damaged(r, "strings");
+		if (!clv_mem_reserve(&t->strings, &r->string_cap, t->string_count + 1u, sizeof(*t->strings)))
+			return no_memory(r);
+		char *copy = clv_mem_strndup(text.at ? (const char *)text.at : "", (size_t)len);
+		if (!copy)
+			return no_memory(r);
+		t->strings[t->string_count++] = copy;
+		if (len)
+			text.at += len;
+	}
+	return true;
+}
+
+static bool begin_stacks(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	if (t->stack_count)
+		return true;
+	if (!clv_mem_reserve(&t->stacks, &r->stack_cap, 1, sizeof(*t->stacks)))
+		return no_memory(r);
+	t->stacks[0] = (struct clv_stack_record){0, 0};
+	t->stack_count = 1;
+	return true;
+}
+
+static bool read_stacks(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	struct span counts = r->fields[CLV_STACKS_COUNTS], files = r->fields[CLV_STACKS_FILES];
+	struct span functions = r->fields[CLV_STACKS_FUNCTIONS], lines = r->fields[CLV_STACKS_LINES];
+	uint64_t count, file, function, difference = 0;
+	uint32_t line = 0;
+	while (counts.at < counts.end) {
+		if (!get_number(&counts, &count) || count > span_len(files) || t->stack_count == UINT32_MAX - 1 ||
+		    count >= UINT32_MAX - t->stack_frame_count)
+			return damaged(r, "stacks");
+		if (!clv_mem_reserve(&t->stacks, &r->stack_cap, t->stack_count + 1u, sizeof(*t->stacks)) ||
+		    !clv_mem_reserve(&t->stack_frames, &r->frame_cap, t->stack_frame_count + (size_t)count,
+				     sizeof(*t->stack_frames)))
+			return no_memory(r);
+		t->stacks[t->stack_count++] = (struct clv_stack_record){t->stack_frame_count, (uint32_t)count};
+		for (uint64_t i = 0; i < count; i++) {
+			if (!get_number(&files, &file) || !get_number(&functions, &function) ||
+			    (lines.at && !get_signed(&lines, &difference)) || file >= t->string_count ||
+			    function >= t->string_count)
+				return damaged(r, "stacks");
+			line += (uint32_t)difference;
+			t->stack_frames[t->stack_frame_count++] =
+				(struct clv_frame_record){(uint32_t)file, (uint32_t)function, line};
+		}
+	}
+	return true;
+}
+
+/* The address of the next event of an EVENTS record, and its number. */
+static bool next_address(struct reader *r, struct span *refs, struct span *fresh, size_t *known, uint64_t *last_new,
+			 uint64_t *number)
+{
+	uint64_t v, difference;
+	if (!get_number(refs, &v))
+		return damaged(r, "addresses of events");
+	if (v) {
+		*number += clv_unzigzag(v - 1);
+		return *number < *known || damaged(r, "addresses of events");
+	}
+	if (!get_signed(fresh, &difference))
+		return damaged(r, "addresses of events");
+	if (!clv_mem_reserve(&r->addresses, &r->addresses_cap, *known + 1, sizeof(*r->addresses)) ||
+	    !clv_mem_reserve(&r->seen, &r->seen_cap, *known + 1, sizeof(*r->seen)))
+		return no_memory(r);
+	*last_new += difference;
+	r->addresses[*known] = *last_new;
+	r->seen[*known] = (struct seen){0, 0, 0};
+	*number = (*known)++;
+	return true;
+}
+
+static bool event_makes_sense(const struct reader *r, const struct clv_event_record *e, const struct seen *s)
+{
+	if (s->stream >= r->trace->stream_count || (s->stack != CLV_NO_STACK && s->stack >= r->trace->stack_count))
+		return false;
+	if (e->action < CLV_ACTION_OOM)
+		return e->size <= INT64_MAX && e->addr <= INT64_MAX && e->addr + e->size <= INT64_MAX;
+	return e->action != CLV_ACTION_OOM || e->size <= INT64_MAX;
+}
+
+static bool read_events(struct reader *r)
+{
+	struct part *part = part_of(r);
+	if (!part)
+		return false;
+	struct clv_history *h = &part->h;
+	struct span actions = r->fields[CLV_EVENTS_ACTIONS], times = r->fields[CLV_EVENTS_TIMES];
+	struct span refs = r->fields[CLV_EVENTS_ADDRESSES], fresh = r->fields[CLV_EVENTS_NEW_ADDRESSES];
+	struct span sizes = r->fields[CLV_EVENTS_SIZES], streams = r->fields[CLV_EVENTS_STREAMS];
+	struct span stacks = r->fields[CLV_EVENTS_STACKS], flags = r->fields[CLV_EVENTS_FLAGS];
+	size_t count = span_len(actions), known = 0;
+	uint64_t time = 0, last_new = 0, number = 0, d;
+	if (count > UINT32_MAX - 1 - h->event_count)
+		return damaged(r, "more events than can be counted");
+	if (!clv_mem_reserve(&h->events, &part->event_cap, h->event_count + count, sizeof(*h->events)))
+		return no_memory(r);
+	for (size_t i = 0; i < count; i++) {
+		struct clv_event_record *e = &h->events[h->event_count];
+		*e = (struct clv_event_record){.block = CLV_NO_BLOCK};
+		e->action = actions.at[i] < CLV_ACTION_OTHER ? actions.at[i] : (uint8_t)CLV_ACTION_OTHER;
+		if (!next_address(r, &refs, &fresh, &known, &last_new, &number))
+			return false;
+		struct seen *s = &r->seen[number];
+		e->addr = r->addresses[number];
+		if (!get_signed(&times, &d))
+			return damaged(r, "times of events");
+		e->time_us = time += d;
+		if (!get_signed(&sizes, &d))
+			return damaged(r, "sizes of events");
+		e->size = s->size += d;
+		if (!get_optional(&streams, &d))
+			return damaged(r, "streams of events");
+		s->stream += clv_unzigzag(d);
+		if (!get_optional(&stacks, &d))
+			return damaged(r, "stacks of events");
+		s->stack += clv_unzigzag(d);
+		if (!get_optional_byte(&flags, &e->flags) || !event_makes_sense(r, e, s))
+			return damaged(r, "an event that cannot be");
+		e->stream = (uint32_t)s->stream;
+		e->stack = (uint32_t)s->stack;
+		h->event_count++;
+	}
+	return true;
+}
+
+static bool read_state(struct reader *r)
+{
+	struct part *part = part_of(r);
+	struct span pools = r->fields[CLV_STATE_POOLS];
+	struct clv_pool_id id;
+	size_t pool_cap = 0;
+	if (!part)
+		return false;
+	struct clv_history *h = &part->h;
+	clv_mem_free(h->pools);
+	h->pools = NULL;
+	h->pool_count = h->segment_count = h->block_record_count = 0;
+	part->blocks_named = 0;
+	h->has_state = true;
+	if (!field_number(r, CLV_STATE_SEGMENTS, 0, &part->segments_due) ||
+	    !field_number(r, CLV_STATE_BLOCKS, 0, &part->blocks_due) || part->segments_due >= UINT32_MAX ||
+	    part->blocks_due >= UINT32_MAX)
+		return damaged(r, "state");
+	while (pools.at < pools.end) {
+		if (!get_number(&pools, &id.a) || !get_number(&pools, &id.b) || h->pool_count > UINT16_MAX)
+			return damaged(r, "pools");
+		if (!clv_mem_reserve(&h->pools, &pool_cap, h->pool_count + 1u, sizeof(*h->pools)))
+			return no_memory(r);
+		h->pools[h->pool_count++] = id;
+	}
+	if (h->pool_count && (h->pools[0].a || h->pools[0].b))
+		return damaged(r, "pools");
+	return true;
+}
+
+static bool read_segments(struct reader *r)
+{
+	struct part *part = part_of(r);
+	if (!part)
+		return false;
+	struct clv_history *h = &part->h;
+	struct span gaps = r->fields[CLV_SEGMENTS_GAPS], sizes = r->fields[CLV_SEGMENTS_SIZES];
+	struct span streams = r->fields[CLV_SEGMENTS_STREAMS], pools = r->fields[CLV_SEGMENTS_POOLS];
+	struct span flags = r->fields[CLV_SEGMENTS_FLAGS], stacks = r->fields[CLV_SEGMENTS_STACKS];
+	struct span blocks = r->fields[CLV_SEGMENTS_BLOCKS];
+	while (gaps.at < gaps.end) {
+		uint64_t end = 0, gap, stream, pool, stack, count;
+		struct clv_segment_record s = {0};
+		uint8_t flag;
+		if (h->segment_count)
+			end = h->segments[h->segment_count - 1].addr + h->segments[h->segment_count - 1].size;
+		if (part->segments_due == 0 || !get_number(&gaps, &gap) || !get_number(&sizes, &s.size) ||
+		    !get_optional(&streams, &stream) || !get_optional(&pools, &pool) ||
+		    !get_optional_byte(&flags, &flag) || !get_optional(&stacks, &stack) || !get_number(&blocks, &count))
+			return damaged(r, "segments");
+		uint32_t pool_count = h->pool_count ? h->pool_count : 1;
+		if (gap > INT64_MAX || s.size > INT64_MAX || end + gap > INT64_MAX || end + gap + s.size > INT64_MAX ||
+		    stream >= r->trace->stream_count || pool >= pool_count ||
+		    (stack != CLV_NO_STACK && stack >= r->trace->stack_count) || count > UINT32_MAX ||
+		    part->blocks_named + count > UINT32_MAX - 1)
+			return damaged(r, "a segment that cannot be");
+		s.addr = end + gap;
+		s.stream = (uint32_t)stream;
+		s.pool = (uint16_t)pool;
+		s.small = flag & 1;
+		s.expandable = (flag & 2) != 0;
+		s.stack = (uint32_t)stack;
+		s.first_block = (uint32_t)part->blocks_named;
+		s.blocks = (uint32_t)count;
+		if (!clv_mem_reserve(&h->segments, &part->segment_cap, h->segment_count + 1u, sizeof(*h->segments)))
+			return no_memory(r);
+		part->blocks_named += count;
+		part->segments_due--;
+		h->segments[h->segment_count++] = s;
+	}
+	return true;
+}
+
+static bool read_blocks(struct reader *r)
+{
+	struct part *part = part_of(r);
+	if (!part)
+		return false;
+	struct clv_history *h = &part->h;
+	struct span sizes = r->fields[CLV_BLOCKS_SIZES], requested = r->fields[CLV_BLOCKS_REQUESTED];
+	struct span states = r->fields[CLV_BLOCKS_STATES], stacks = r->fields[CLV_BLOCKS_STACKS];
+	while (sizes.at < sizes.end) {
+		struct clv_block_record b = {0};
+		uint64_t less, stack;
+		if (part->blocks_due == 0 || !get_number(&sizes, &b.size) || !get_optional(&requested, &less) ||
+		    !get_optional_byte(&states, &b.state) || !get_optional(&stacks, &stack))
+			return damaged(r, "blocks");
+		b.requested = b.size - clv_unzigzag(less);
+		if (b.size > INT64_MAX || b.requested > INT64_MAX || b.state > CLV_BLOCK_PENDING_FREE ||
+		    (stack != CLV_NO_STACK && stack >= r->trace->stack_count))
+			return damaged(r, "a block that cannot be");
+		b.stack = (uint32_t)stack;
+		if (!clv_mem_reserve(&h->blocks, &part->block_cap, h->block_record_count + 1u, sizeof(*h->blocks)))
+			return no_memory(r);
+		part->blocks_due--;
+		h->blocks[h->block_record_count++] = b;
+	}
+	return true;
+}
+
+static bool read_record(struct reader *r, uint64_t kind, struct span body)
+{
+	if (!split_fields(r, body))
+		return false;
+	switch (kind) {
+	case CLV_REC_SETTINGS:
+		return read_settings(r);
+	case CLV_REC_STREAMS:
+		return read_streams(r);
+	case CLV_REC_STRINGS:
+		return read_strings(r);
+	case CLV_REC_STACKS:
+		return read_stacks(r);
+	case CLV_REC_HISTORY:
+		return part_of(r) != NULL;
+	case CLV_REC_EVENTS:
+		return read_events(r);
+	case CLV_REC_STATE:
+		return read_state(r);
+	case CLV_REC_SEGMENTS:
+		return read_segments(r);
+	case CLV_REC_BLOCKS:
+		return read_blocks(r);
+	case CLV_REC_END:
+		r->ended = true;
+		return true;
+	default:
+		return true; /* of a later version */
+	}
+}
+
+static bool read_records(struct reader *r, size_t raw)
+{
+	struct span s = {r->raw, r->raw + raw};
+	while (s.at < s.end) {
+		uint64_t kind, len;
+		if (!get_number(&s, &kind) || !get_number(&s, &len) || len > (size_t)(s.end - s.at))
+			return damaged(r, "a record is longer than its chunk");
+		if (!read_record(r, kind, (struct span){s.at, s.at + len}))
+			return false;
+		s.at += len;
+	}
+	return true;
+}
+
+/* Reads the chunk at *offset and moves on. *more is false at the end, and where the file was cut. */
+static bool read_chunk(struct reader *r, size_t *offset, bool *more)
+{
+	const uint8_t *header = r->in->data + *offset;
+	size_t left = r->in->size - *offset;
+	r->chunk_at = *offset;
+	*more = false;
+	if (left < CLV_CHUNK_HEADER)
+		return true;
+	if (clv_get_le(header, 4) != CLV_CHUNK_MAGIC || clv_get_le(header + 24, 8) != XXH64(header, 24, 0))
+		return damaged(r, "its header does not match its checksum");
+	size_t stored = clv_get_le(header + 4, 4), raw = clv_get_le(header + 8, 4);
+	if (raw > CLV_CHUNK_RAW_MAX)
+		return damaged(r, "it would unpack to more than 64 MiB");
+	if (stored > left - CLV_CHUNK_HEADER)
+		return true;
+	const uint8_t *payload = header + CLV_CHUNK_HEADER;
+	if (clv_get_le(header + 16, 8) != XXH64(payload, stored, 0))
+		return damaged(r, "its content does not match its checksum");
+	if (!clv_mem_reserve(&r->raw, &r->raw_cap, raw, 1))
+		return no_memory(r);
+	size_t got = ZSTD_decompressDCtx(r->zstd, r->raw, raw, payload, stored);
+	if (ZSTD_isError(got) || got != raw)
+		return damaged(r, "it cannot be unpacked");
+	*offset += CLV_CHUNK_HEADER + stored;
+	*more = true;
+	return read_records(r, raw);
+}
+
+static bool read_header(struct reader *r)
+{
+	const uint8_t *d = r->in->data;
+	if (r->in->size < CLV_FILE_HEADER)
+		return clv_error_at(r->err, r->in->name, 0, "a .clv file that was cut short in its header");
+	if (memcmp(d, CLV_FILE_MAGIC, 8) != 0)
+		return clv_error_at(r->err, r->in->name, 0, "a damaged .clv file (was it transferred as text?)");
+	if (clv_get_le(d + 16, 8) != XXH64(d, 16, 0))
+		return clv_error_at(r->err, r->in->name, 8, "a .clv file with a damaged header");
+	uint64_t version = clv_get_le(d + 8, 4);
+	if (version < 1 || version > CLV_FILE_VERSION)
+		return clv_error_at(r->err, r->in->name, 8, ".clv version %llu; this program reads up to version %u",
+				    (unsigned long long)version, CLV_FILE_VERSION);
+	return true;
+}
+
+/* Gives the blocks of a whole state their addresses. A state that is not whole is dropped if the file was cut. */
+static bool settle_state(struct reader *r, struct part *part)
+{
+	struct clv_history *h = &part->h;
+	if (!h->has_state)
+		return h->segment_count == 0 || damaged(r, "segments without a state");
+	if (part->segments_due || part->blocks_due || part->blocks_named != h->block_record_count) {
+		if (r->ended)
+			return clv_error_at(r->err, r->in->name, r->chunk_at, "device %d: segments or blocks are missing",
+					    h->device);
+		h->segment_count = h->block_record_count = 0;
+		h->has_state = false;
+		return true;
+	}
+	for (uint32_t i = 0; i < h->segment_count; i++) {
+		const struct clv_segment_record *s = &h->segments[i];
+		uint64_t at = s->addr, end = s->addr + s->size;
+		for (uint32_t b = s->first_block; b < s->first_block + s->blocks; b++) {
+			h->blocks[b].addr = at;
+			if (h->blocks[b].size > end - at)
+				return damaged(r, "blocks that do not fit their segment");
+			at += h->blocks[b].size;
+		}
+		if (at != end)
+			return damaged(r, "blocks that do not fill their segment");
+	}
+	return true;
+}
+
+static bool note_truncation(struct reader *r, size_t offset)
+{
+	char text[160];
+	if (r->ended)
+		return true;
+	int n = snprintf(text, sizeof(text), "the file was cut short: read up to offset %zu of %zu, its last whole chunk", offset,
+			 r->in->size);
+	r->trace->note = clv_mem_strndup(text, n > 0 ? (size_t)n : 0);
+	return r->trace->note || no_memory(r);
+}
+
+static bool settle(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	for (size_t i = 0; i < r->part_count; i++)
+		if (!settle_state(r, &r->parts[i]))
+			return false;
+	t->histories = clv_mem_zalloc(r->part_count, sizeof(*t->histories));
+	if (!t->histories)
+		return no_memory(r);
+	for (size_t i = 0; i < r->part_count; i++) { /* sorted by device; there are few */
+		uint32_t at = t->history_count++;
+		for (; at > 0 && t->histories[at - 1].device > r->parts[i].h.device; at--)
+			t->histories[at] = t->histories[at - 1];
+		t->histories[at] = r->parts[i].h;
+		r->parts[i].h = (struct clv_history){0};
+	}
+	if (!t->torch.conf && !(t->torch.conf = clv_mem_strndup("", 0)))
+		return no_memory(r);
+	for (uint32_t i = 0; i < t->history_count; i++)
+		if (!clv_history_link(t, &t->histories[i], r->err))
+			return false;
+	return true;
+}
+
+static bool read_file(struct reader *r)
+{
+	size_t offset = CLV_FILE_HEADER, released = 0;
+	bool more = true;
+	if (!read_header(r) || !begin_stacks(r))
+		return false;
+	while (more) {
+		if (!read_chunk(r, &offset, &more))
+			return false;
+		clv_input_release(r->in, offset, &released);
+	}
+	if (offset == CLV_FILE_HEADER)
+		return clv_error_at(r->err, r->in->name, offset, "a .clv file that was cut short in its first chunk");
+	if (r->ended && offset != r->in->size)
+		return clv_error_at(r->err, r->in->name, offset, "bytes after the end of the trace");
+	return note_truncation(r, offset);
+}
+
+static void reader_clear(struct reader *r)
+{
+	for (size_t i = 0; i < r->part_count; i++) {
+		struct clv_history *h = &r->parts[i].h;
+		clv_mem_free(h->events);
+		clv_mem_free(h->segments);
+		clv_mem_free(h->blocks);
+		clv_mem_free(h->pools);
+	}
+	clv_mem_free(r->parts);
+	clv_mem_free(r->addresses);
+	clv_mem_free(r->seen);
+	clv_mem_free(r->raw);
+	ZSTD_freeDCtx(r->zstd);
+}
 
 struct clv_trace *clv_import_clv(const struct clv_input *in, struct clv_error *err)
 {
-	clv_error_at(err, in->name, 0, "a .clv file of an unknown version");
+	struct reader r = {.in = in, .err = err, .zstd = ZSTD_createDCtx()};
+	r.trace = clv_mem_zalloc(1, sizeof(*r.trace));
+	bool ok = r.trace && r.zstd;
+	if (ok) {
+		r.trace->format = CLV_FORMAT_CLV;
+		r.trace->torch.max_split_size = -1;
+		r.trace->file = clv_mem_strndup(in->name, strlen(in->name));
+		ok = r.trace->file != NULL;
+	}
+	if (!ok)
+		no_memory(&r);
+	ok = ok && read_file(&r);
+	struct clv_trace *trace = r.trace;
+	ok = ok && settle(&r);
+	reader_clear(&r);
+	if (ok)
+		return trace;
+	clv_trace_free(trace);
 	return NULL;
 }

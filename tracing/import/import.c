@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RELEASE_STEP ((size_t)32 << 20)
+#define RELEASE_STEP ((size_t)8 << 20)
 
 void clv_input_release(const struct clv_input *in, size_t offset, size_t *released)
 {

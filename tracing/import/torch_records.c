@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #define MAX_DEVICE 65535
+#define MAX_DEPTH 4096 /* of a stack: the innermost frames are kept */
 
 static const char *const known_names[] = {
 #define X(name, text) [CLV_S_##name] = text,
@@ -142,6 +143,8 @@ static bool make_event(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 	if (CLV_UNLIKELY(s->event_count == s->event_cap) &&
 	    !clv_mem_reserve(&s->events, &s->event_cap, s->event_count + 1, sizeof(*s->events)))
 		return clv_pickle_no_memory(p);
+	if (CLV_UNLIKELY(s->event_count == s->refused))
+		return clv_pickle_error(p, offset, "%s", s->refusal);
 	*out = clv_pk_make(CLV_PK_EVENT, s->event_count);
 	s->events[s->event_count++] = e;
 	return true;
@@ -408,6 +411,7 @@ bool clv_snapshot_list(void *arg, struct clv_pickle *p, const clv_pk *items, siz
 	for (size_t i = 0; i < count; i++)
 		if (clv_pk_tag(items[i]) != CLV_PK_FRAME)
 			return true;
+	count = clv_min_u64(count, MAX_DEPTH);
 	if (s->stack_frame_count + count >= UINT32_MAX)
 		return clv_pickle_error(p, clv_pickle_offset(p), "more than %u frames in stacks", UINT32_MAX);
 	if (!clv_mem_reserve(&s->stack_frames, &s->stack_frame_cap, s->stack_frame_count + count, sizeof(*s->stack_frames)))

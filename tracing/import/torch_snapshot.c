@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_snapshot.h"
 
+#include "../link.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_TEXT 65535 /* bytes that are kept of a name; C++ names can be long */
 
 static const char *const strings[CLV_S_COUNT] = {
 #define X(name, text) [CLV_S_##name] = text,
@@ -172,12 +176,17 @@ static bool hand_out_events(struct clv_snapshot *s, struct clv_pickle *p, clv_pk
 	size_t first_device = SIZE_MAX;
 	if (clv_pk_tag(traces) != CLV_PK_LIST || !clv_pickle_items(p, traces, &lists, &devices, &offset))
 		return true;
+	s->first_events = clv_mem_realloc(NULL, devices, sizeof(*s->first_events));
+	if (!s->first_events)
+		return clv_pickle_no_memory(p);
+	s->first_event_count = devices;
 	for (size_t d = 0; d < devices; d++) {
 		struct clv_history *h = history_of(s->trace, d);
 		uint64_t total, first;
 		if (!count_events(p, lists[d], &total))
 			return false;
 		h->event_count = (uint32_t)total;
+		s->first_events[d] = total && is_one_run(p, lists[d], &first) ? first : SIZE_MAX;
 		if (total == 0)
 			continue;
 		if (first_device == SIZE_MAX)
@@ -371,7 +380,7 @@ static bool read_settings(struct clv_snapshot *s, struct clv_pickle *p, clv_pk s
 				t->roundup[clv_log2(mib)] = u <= UINT32_MAX ? (uint32_t)u : 0;
 		}
 	}
-	t->conf = clv_mem_strndup(text, len);
+	t->conf = clv_mem_strndup(text, clv_min_u64(len, MAX_TEXT));
 	return t->conf || clv_pickle_no_memory(p);
 }
 
@@ -405,6 +414,7 @@ static bool keep_string(struct clv_snapshot *s, struct clv_pickle *p, uint32_t *
 			clv_pickle_string(p, clv_pk_make(CLV_PK_STR, *string), &text, &len);
 		if (!clv_mem_reserve(&t->strings, cap, t->string_count + 1u, sizeof(*t->strings)))
 			return clv_pickle_no_memory(p);
+		len = clv_min_u64(len, MAX_TEXT);
 		char *copy = clv_mem_strndup(text, len);
 		if (!copy)
 			return clv_pickle_no_memory(p);
@@ -469,6 +479,7 @@ static void snapshot_clear(struct clv_snapshot *s)
 	clv_mem_free(s->stack_frames);
 	clv_mem_free(s->stacks);
 	clv_map_free(&s->stack_index);
+	clv_mem_free(s->first_events);
 }
 
 static bool read_snapshot(struct clv_snapshot *s, const struct clv_input *in)
@@ -492,22 +503,53 @@ static bool read_snapshot(struct clv_snapshot *s, const struct clv_input *in)
 	return ok;
 }
 
+static bool snapshot_init(struct clv_snapshot *s, const struct clv_input *in, struct clv_error *err)
+{
+	*s = (struct clv_snapshot){.err = err, .name = in->name, .last_stream = UINT32_MAX, .refused = SIZE_MAX};
+	s->trace = clv_mem_zalloc(1, sizeof(*s->trace));
+	if (!s->trace)
+		return clv_error_set(err, "%s: out of host memory", in->name);
+	s->trace->format = CLV_FORMAT_TORCH;
+	s->trace->file = clv_mem_strndup(in->name, strlen(in->name));
+	return s->trace->file || clv_error_set(err, "%s: out of host memory", in->name);
+}
+
+/* Event number `event` of the file contradicts what was before: reads the file again, to say where it is. */
+static void refuse_event(const struct clv_input *in, size_t event, const char *why, struct clv_error *err)
+{
+	struct clv_snapshot s;
+	if (event != SIZE_MAX && snapshot_init(&s, in, err)) {
+		s.refused = event;
+		s.refusal = why;
+		read_snapshot(&s, in);
+		snapshot_clear(&s);
+		clv_trace_free(s.trace);
+	}
+	clv_error_set(err, "%s: %.400s", in->name, why); /* unless it was said, with the place */
+}
+
 struct clv_trace *clv_import_torch(const struct clv_input *in, struct clv_error *err)
 {
-	struct clv_snapshot s = {.err = err, .name = in->name, .last_stream = UINT32_MAX};
-	s.trace = clv_mem_zalloc(1, sizeof(*s.trace));
-	bool ok = s.trace != NULL;
-	if (ok) {
-		s.trace->format = CLV_FORMAT_TORCH;
-		s.trace->file = clv_mem_strndup(in->name, strlen(in->name));
-		ok = s.trace->file != NULL;
-	}
-	if (!ok)
-		clv_error_set(err, "%s: out of host memory", in->name);
-	ok = ok && read_snapshot(&s, in);
+	struct clv_snapshot s;
+	bool ok = snapshot_init(&s, in, err) && read_snapshot(&s, in);
+	size_t *first_events = s.first_events, first_event_count = s.first_event_count;
+	s.first_events = NULL;
 	snapshot_clear(&s); /* before linking, which needs room of its own */
-	for (uint32_t i = 0; ok && i < s.trace->history_count; i++)
-		ok = clv_history_link(s.trace, &s.trace->histories[i], err);
+	for (uint32_t i = 0; ok && i < s.trace->history_count; i++) {
+		struct clv_history *h = &s.trace->histories[i];
+		struct clv_error why = {{0}};
+		uint32_t event;
+		ok = clv_history_link_at(s.trace, h, &event, &why);
+		if (!ok && event == CLV_NO_EVENT)
+			clv_error_set(err, "%s", why.text);
+		if (!ok && event != CLV_NO_EVENT) {
+			size_t first = (size_t)h->device < first_event_count ? first_events[h->device] : SIZE_MAX;
+			clv_trace_free(s.trace);
+			s.trace = NULL;
+			refuse_event(in, first == SIZE_MAX ? SIZE_MAX : first + event, why.text, err);
+		}
+	}
+	clv_mem_free(first_events);
 	if (ok)
 		return s.trace;
 	clv_trace_free(s.trace);

@@ -90,6 +90,10 @@ struct clv_snapshot {
 	struct clv_stack_record *stacks; /* stacks[0] is empty */
 	size_t stack_count, stack_cap;
 	struct clv_map stack_index;
+	size_t *first_events;      /* of each device: the number of its first event, or SIZE_MAX if they do not lie together */
+	size_t first_event_count;
+	size_t refused;            /* the event that the second reading stops at, or SIZE_MAX */
+	const char *refusal;       /* why */
 	uint64_t last_handle;
 	uint32_t last_stream; /* index of last_handle, or UINT32_MAX */
 };
