@@ -204,6 +204,8 @@ static int run(struct replay_command *c, const char *path)
 	clv_replay_meter_clear(&c->meter);
 	if (!c->trace)
 		return clv_cli_refuse(NAME, "%s", err.text);
+	if (c->trace->note)
+		fprintf(stderr, "cleave " NAME ": %s: %s\n", path, c->trace->note);
 	c->history = clv_trace_select(c->trace, c->o.device_given ? (int)c->o.device : -1, &err);
 	if (!c->history)
 		return clv_cli_refuse(NAME, "%s", err.text);
