@@ -289,24 +289,34 @@ static const struct clv_segment_record *segment_at(const struct clv_history *h, 
 	return addr - s->addr < s->size ? s : NULL;
 }
 
-static void assign_pools(struct clv_history *h)
+/* Addresses are used again: what lies before the last segment_alloc at the start of a segment is not of its pool. */
+static bool assign_pools(struct linker *l)
 {
+	struct clv_history *h = l->h;
 	bool any = false;
 	for (uint32_t i = 0; i < h->segment_count; i++)
 		any |= h->segments[i].pool != 0;
 	if (!any)
-		return;
-	for (uint32_t i = 0; i < h->event_count; i++) {
+		return true;
+	bool *begun = clv_mem_zalloc(h->segment_count, sizeof(*begun));
+	if (!begun)
+		return out_of_memory(l);
+	for (uint32_t i = h->event_count; i-- > 0;) {
 		struct clv_event_record *e = &h->events[i];
 		if (e->action >= CLV_ACTION_OOM) /* oom, snapshot, other: no address */
 			continue;
 		const struct clv_segment_record *s = segment_at(h, e->addr);
-		e->pool = s ? s->pool : 0;
+		if (!s || begun[s - h->segments])
+			continue;
+		e->pool = s->pool;
+		begun[s - h->segments] = e->action == CLV_ACTION_SEGMENT_ALLOC && e->addr == s->addr;
 	}
 	for (uint32_t i = 0; i < h->initial_count; i++) {
 		const struct clv_segment_record *s = segment_at(h, h->initial[i].addr);
-		h->initial[i].pool = s ? s->pool : 0;
+		h->initial[i].pool = s && !begun[s - h->segments] ? s->pool : 0;
 	}
+	clv_mem_free(begun);
+	return true;
 }
 
 static bool count_streams(struct linker *l)
@@ -346,13 +356,13 @@ bool clv_history_link_at(struct clv_trace *trace, struct clv_history *history, u
 	history->peak_live_bytes = history->unmatched_frees = 0;
 	history->duration_s = 0;
 
-	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) && count_streams(&l);
+	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) && count_streams(&l) &&
+		  assign_pools(&l);
 	clv_map_free(&l.index);
 	clv_mem_free(l.places);
 	*event = l.bad_event;
 	if (!ok)
 		return false;
-	assign_pools(history);
 	__int128 peak = l.peak;
 	for (uint32_t i = 0; i < history->initial_count; i++)
 		peak += live_size(history->initial[i].size);

@@ -45,7 +45,8 @@ struct clv_event_record {
 	uint32_t block;  /* ALLOC, FREE_*: dense id of the block in this history, set by clv_history_link(); a FREE of a block
 	                    that no event or initial block explains, and everything else: CLV_NO_BLOCK */
 	uint32_t stack;  /* index into clv_trace.stacks, or CLV_NO_STACK */
-	uint16_t pool;   /* index into clv_history.pools: the pool of the final segment that contains addr; 0 is (0,0) */
+	uint16_t pool;   /* index into clv_history.pools: that of the final segment that contains addr, since it was made; 0 is
+	                    (0,0) */
 	uint8_t action;  /* enum clv_action */
 	uint8_t flags;
 };

@@ -17,11 +17,11 @@ struct clv_fault_config {
 	                                                can run out of memory, else FAILED */
 };
 
-/* Does not own `inner`: closing the wrapper leaves it open. NULL if host memory is out. */
+/* Does not own `inner`: closing the wrapper leaves it open. With `config` NULL nothing fails. NULL: host memory is out. */
 struct clv_driver *clv_fault_open(struct clv_driver *inner, const struct clv_fault_config *config);
 
 void clv_fault_set(struct clv_driver *fault, const struct clv_fault_config *config); /* restarts the count */
-void clv_fault_pause(struct clv_driver *fault, bool paused);
+void clv_fault_pause(struct clv_driver *fault, bool paused); /* calls go through, and are not counted */
 uint64_t clv_fault_seen(struct clv_driver *fault);     /* eligible calls so far */
 uint64_t clv_fault_injected(struct clv_driver *fault); /* failures made so far */
 

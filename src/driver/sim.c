@@ -68,6 +68,12 @@ enum clv_result clv_sim_leave(struct sim *sim, enum clv_result result, uint64_t 
 	return result;
 }
 
+bool clv_sim_breaks_capture(struct sim *sim)
+{
+	sim->capture_invalid |= sim->capturing;
+	return sim->capturing;
+}
+
 static uint64_t device_free(const struct sim *sim, int device)
 {
 	const struct sim_device *d = &sim->devices[device];
@@ -151,8 +157,8 @@ struct clv_driver *clv_sim_open(const struct clv_sim_config *config)
 	c.devices = c.devices ? c.devices : 1;
 	c.granularity = c.granularity ? c.granularity : DEFAULT_GRANULARITY;
 	c.capacity = c.capacity ? c.capacity : DEFAULT_CAPACITY;
-	if (c.devices < 0 || c.devices > SIM_MAX_DEVICES || !clv_is_pow2(c.granularity) ||
-	    c.granularity < CLV_GRAIN || c.granularity > SIM_FIRST_ADDRESS)
+	if (c.devices < 0 || c.devices > SIM_MAX_DEVICES || !clv_is_pow2(c.granularity) || c.granularity < CLV_GRAIN ||
+	    c.granularity > SIM_FIRST_ADDRESS)
 		return NULL;
 	c.capacity = clv_align_down(c.capacity, c.granularity);
 
@@ -232,6 +238,18 @@ void clv_sim_set_foreign(struct clv_driver *driver, int device, uint64_t bytes)
 	pthread_mutex_unlock(&sim->lock);
 }
 
+bool clv_sim_set_capturing(struct clv_driver *driver, bool capturing)
+{
+	struct sim *sim = sim_of(driver);
+	pthread_mutex_lock(&sim->lock);
+	bool valid = !sim->capture_invalid;
+	sim->capturing = capturing;
+	if (!capturing)
+		sim->capture_invalid = false;
+	pthread_mutex_unlock(&sim->lock);
+	return capturing || valid;
+}
+
 void clv_sim_fail_host_after(struct clv_driver *driver, uint64_t n)
 {
 	struct sim *sim = sim_of(driver);
@@ -244,12 +262,12 @@ const char *clv_sim_leaks(struct clv_driver *driver)
 {
 	struct sim *sim = sim_of(driver);
 	pthread_mutex_lock(&sim->lock);
-	const char *kind = sim->handles_live ? "handle"
-			   : sim->mappings_live ? "mapping"
+	const char *kind = sim->handles_live        ? "handle"
+			   : sim->mappings_live     ? "mapping"
 			   : sim->reservations_live ? "reservation"
-			   : sim->events_live ? "event"
-			   : sim->plain_live ? "plain allocation"
-					     : NULL;
+			   : sim->events_live       ? "event"
+			   : sim->plain_live        ? "plain allocation"
+						    : NULL;
 	pthread_mutex_unlock(&sim->lock);
 	return kind;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One memfd holds the bytes of all frames; an address range of the device has host addresses of its own, into which frames
- * are mapped as the driver is told to. So aliases of a frame share its bytes, neighbours are contiguous, and host code that
- * touches what is unmapped, or mapped without access, faults as a kernel would.
+ * One memfd holds the bytes of all frames; an address range of the device has host addresses of its own, into which
+ * frames are mapped as the driver is told to. So aliases of a frame share its bytes, neighbours are contiguous, and
+ * host code that touches what is unmapped, or mapped without access, faults as a kernel would.
  */
 #define _GNU_SOURCE
 #include "sim_internal.h"
@@ -89,7 +89,8 @@ bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr
 	if (sim->file < 0)
 		return true;
 	void *at = range->host + (addr - range->addr);
-	return mmap(at, frame->size, PROT_NONE, MAP_SHARED | MAP_FIXED, sim->file, (off_t)frame->file_offset) != MAP_FAILED;
+	return mmap(at, frame->size, PROT_NONE, MAP_SHARED | MAP_FIXED, sim->file, (off_t)frame->file_offset) !=
+	       MAP_FAILED;
 }
 
 bool clv_sim_backing_unmap(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size)

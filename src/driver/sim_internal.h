@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * sim_internal: the parts of a simulated driver, shared by sim.c (table, clock, books), sim_memory.c (address ranges, frames,
- * mappings, plain allocations), sim_backing.c (host memory behind them) and sim_stream.c (work and events). One mutex,
- * sim->lock, guards all of it; functions below are called with it held unless they say otherwise.
+ * sim_internal: the parts of a simulated driver, shared by sim.c (table, clock, books), sim_memory.c (address ranges,
+ * frames, mappings), sim_plain.c (plain allocations), sim_backing.c (host memory behind them) and sim_stream.c (work
+ * and events). One mutex, sim->lock, guards all of it; functions below are called with it held unless they say
+ * otherwise.
  */
 #ifndef CLV_SIM_INTERNAL_H
 #define CLV_SIM_INTERNAL_H
@@ -35,16 +36,19 @@ struct sim_mapping {
 	uint32_t next_free;
 };
 
-/* A reservation or a plain allocation: a node of the treap of all ranges, ordered by address. Ranges never touch. */
+struct sim_page;
+
+/* A reservation, a plain allocation or a page of small ones: a node of the treap of all ranges, ordered by address.
+ * Ranges never touch. */
 struct sim_range {
 	struct sim_range *left, *right;
 	uint64_t priority;
 	uint64_t addr, size;
-	uint64_t charged;  /* plain: bytes taken from the device */
 	uint32_t *granule; /* reservation: index + 1 of the mapping over each granule, 0 if unmapped */
 	size_t granule_bytes; /* of the array above */
 	uint32_t mappings;
 	uint8_t *host; /* with backing: where the range's bytes are, at the same offsets */
+	struct sim_page *page; /* not NULL: small plain allocations share the range */
 	int device;
 	bool plain;
 };
@@ -62,7 +66,7 @@ struct sim_event {
 struct sim_entry {
 	void (*fn)(void *); /* work with something to run; else NULL */
 	void *arg;
-	struct sim_stream *wait_stream; /* not NULL: goes on only when wait_position entries of that stream are complete */
+	struct sim_stream *wait_stream; /* not NULL: goes on when wait_position of its entries are complete */
 	uint64_t wait_position;
 };
 
@@ -86,6 +90,7 @@ struct sim_work {
 
 struct sim_device {
 	uint64_t used, used_peak, foreign;
+	struct sim_page *pages;
 };
 
 struct sim {
@@ -127,6 +132,8 @@ struct sim {
 	bool running; /* clock mode: the work below has started and not returned */
 	uint64_t running_end_ns, running_seq;
 
+	bool capturing, capture_invalid;
+
 	uint64_t fail_host_in; /* tests: counts down; at 1 this and every later host allocation fails */
 };
 
@@ -143,6 +150,7 @@ bool clv_sim_host_grow(struct sim *sim, void *array, uint32_t *capacity, size_t 
 struct sim *clv_sim_enter(struct clv_driver *driver, enum clv_call call);
 enum clv_result clv_sim_leave(struct sim *sim, enum clv_result result, uint64_t ns);
 void clv_sim_charge(struct sim *sim, uint64_t ns);
+bool clv_sim_breaks_capture(struct sim *sim); /* true: a capture is on, and this call was one too many for it */
 void clv_sim_clock_to(struct sim *sim, uint64_t ns); /* never back */
 
 /* sim_memory.c */
@@ -153,11 +161,22 @@ enum clv_result clv_sim_release(struct clv_driver *self, clv_handle handle);
 enum clv_result clv_sim_map(struct clv_driver *self, uint64_t addr, uint64_t size, uint64_t offset, clv_handle handle);
 enum clv_result clv_sim_unmap(struct clv_driver *self, uint64_t addr, uint64_t size);
 enum clv_result clv_sim_set_access(struct clv_driver *self, uint64_t addr, uint64_t size, int device);
-enum clv_result clv_sim_mem_alloc(struct clv_driver *self, uint64_t *addr, uint64_t size, int device);
-enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr);
 void clv_sim_memory_close(struct sim *sim);
 
-/* sim_backing.c; each answers false, and changes nothing, if the host refuses. Without backing all of them do nothing. */
+bool clv_sim_device_take(struct sim *sim, int device, uint64_t bytes); /* false: the device is full */
+struct sim_range *clv_sim_range_at(struct sim *sim, uint64_t addr);    /* the one that contains the address, or NULL */
+struct sim_range *clv_sim_range_new(struct sim *sim, uint64_t size, uint64_t align, int device); /* not linked yet */
+void clv_sim_range_link(struct sim *sim, struct sim_range *r);
+void clv_sim_range_free(struct sim *sim, struct sim_range *r, bool linked);
+
+/* sim_plain.c */
+enum clv_result clv_sim_mem_alloc(struct clv_driver *self, uint64_t *addr, uint64_t size, int device);
+enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr);
+/* Bytes from `addr` to the end of the plain allocation there; 0 if none is. */
+uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, uint64_t addr);
+
+/* sim_backing.c; each answers false, and changes nothing, if the host refuses. Without backing all of them do
+ * nothing. */
 bool clv_sim_backing_open(struct sim *sim);
 void clv_sim_backing_close(struct sim *sim);
 bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame); /* bytes filled with garbage, as on a GPU */

@@ -1,12 +1,19 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The rules are those that driver.h states and that a GPU was seen to keep. Driver 580 is laxer in places, and nothing
+ * may count on that: unmap and set_access also take a range with a gap inside, unmap one where nothing is mapped, map
+ * one that begins in a reservation and ends behind it, and a handle that was released while a mapping keeps it. (With a
+ * handle of which nothing is left it crashes.) All of these are refused here.
+ */
 #include "sim_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* Addresses on x86-64 GPUs share the 47 bits of user space. They are handed out upwards and begin again at the bottom only
- * when the top is reached: an address that was given back stays dead for long, and a stale use of it is noticed. */
+/* Addresses on x86-64 GPUs share the 47 bits of user space. They are handed out upwards and begin again at the
+ * bottom only when the top is reached: an address that was given back stays dead for long, and a stale use of it is
+ * noticed. */
 #define LAST_ADDRESS ((uint64_t)1 << 47)
 
 /* Tables from here on are mapped, so that only the part that is used takes memory. */
@@ -88,7 +95,7 @@ static void treap_remove(struct sim *sim, struct sim_range *range)
 		sim->last = NULL;
 }
 
-static struct sim_range *range_at(struct sim *sim, uint64_t addr)
+struct sim_range *clv_sim_range_at(struct sim *sim, uint64_t addr)
 {
 	struct sim_range *r = sim->last;
 	if (r && addr - r->addr < r->size)
@@ -105,7 +112,7 @@ static struct sim_range *reservation_of(struct sim *sim, uint64_t addr, uint64_t
 	uint64_t mask = sim->config.granularity - 1;
 	if (!size || (addr & mask) || (size & mask))
 		return NULL;
-	struct sim_range *r = range_at(sim, addr);
+	struct sim_range *r = clv_sim_range_at(sim, addr);
 	return r && !r->plain && size <= r->size - (addr - r->addr) ? r : NULL;
 }
 
@@ -128,7 +135,7 @@ static uint64_t find_addresses(const struct sim *sim, uint64_t size, uint64_t al
 	return 0;
 }
 
-static struct sim_range *range_new(struct sim *sim, uint64_t size, uint64_t align, int device, bool plain)
+struct sim_range *clv_sim_range_new(struct sim *sim, uint64_t size, uint64_t align, int device)
 {
 	uint64_t addr = find_addresses(sim, size, align);
 	if (!addr)
@@ -139,11 +146,10 @@ static struct sim_range *range_new(struct sim *sim, uint64_t size, uint64_t alig
 	r->addr = addr;
 	r->size = size;
 	r->device = device;
-	r->plain = plain;
 	return r;
 }
 
-static void range_link(struct sim *sim, struct sim_range *r)
+void clv_sim_range_link(struct sim *sim, struct sim_range *r)
 {
 	sim->cursor = r->addr + r->size + sim->config.granularity;
 	treap_insert(sim, r);
@@ -156,38 +162,43 @@ static bool table_new(struct sim *sim, struct sim_range *r)
 		r->granule = clv_sim_host_alloc(sim, r->granule_bytes);
 		return r->granule;
 	}
-	void *p = mmap(NULL, r->granule_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, r->granule_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 	if (p == MAP_FAILED)
 		return false;
 	r->granule = p;
 	return true;
 }
 
-static void table_free(struct sim_range *r)
+void clv_sim_range_free(struct sim *sim, struct sim_range *r, bool linked)
 {
+	if (linked)
+		treap_remove(sim, r);
+	clv_sim_backing_unreserve(sim, r);
 	if (r->granule_bytes < LARGE_TABLE)
 		free(r->granule);
 	else if (r->granule)
 		munmap(r->granule, r->granule_bytes);
+	free(r->page);
+	free(r);
 }
 
 enum clv_result clv_sim_address_reserve(struct clv_driver *self, uint64_t *addr, uint64_t size, uint64_t align)
 {
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_address_reserve);
 	uint64_t granularity = sim->config.granularity;
-	align = align ? align : granularity;
-	if (!addr || !size || (size & (granularity - 1)) || !clv_is_pow2(align) || align < granularity)
+	if (!addr || !size || (size & (granularity - 1)) || (align & (align - 1)))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	align = clv_max_u64(align, granularity);
 	uint64_t ns = clv_cost_ns(CLV_CALL_address_reserve, size, 1);
-	struct sim_range *r = range_new(sim, size, align, 0, false);
+	struct sim_range *r = clv_sim_range_new(sim, size, align, 0);
 	if (!r)
 		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, ns);
 	if (!table_new(sim, r) || !clv_sim_backing_reserve(sim, r)) {
-		table_free(r);
-		free(r);
+		clv_sim_range_free(sim, r, false);
 		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, ns);
 	}
-	range_link(sim, r);
+	clv_sim_range_link(sim, r);
 	sim->reservations_live++;
 	*addr = r->addr;
 	return clv_sim_leave(sim, CLV_OK, ns);
@@ -196,20 +207,17 @@ enum clv_result clv_sim_address_reserve(struct clv_driver *self, uint64_t *addr,
 enum clv_result clv_sim_address_free(struct clv_driver *self, uint64_t addr, uint64_t size)
 {
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_address_free);
-	struct sim_range *r = range_at(sim, addr);
+	struct sim_range *r = clv_sim_range_at(sim, addr);
 	if (!r || r->plain || r->addr != addr || r->size != size || r->mappings)
 		return clv_sim_leave(sim, CLV_INVALID, 0);
-	clv_sim_backing_unreserve(sim, r);
-	treap_remove(sim, r);
-	table_free(r);
-	free(r);
+	clv_sim_range_free(sim, r, true);
 	sim->reservations_live--;
 	return clv_sim_leave(sim, CLV_OK, clv_cost_ns(CLV_CALL_address_free, size, 1));
 }
 
 /* Frames. */
 
-static bool device_take(struct sim *sim, int device, uint64_t bytes)
+bool clv_sim_device_take(struct sim *sim, int device, uint64_t bytes)
 {
 	struct sim_device *d = &sim->devices[device];
 	if (bytes > sim->config.capacity - d->used - d->foreign)
@@ -219,8 +227,8 @@ static bool device_take(struct sim *sim, int device, uint64_t bytes)
 	return true;
 }
 
-/* A handle is its slot's index + 1 below the slot's generation, so that 0 is none and a dead handle is not taken for the
- * next one in its slot. */
+/* A handle is its slot's index + 1 below the slot's generation, so that 0 is none and a dead handle is not taken for
+ * the next one in its slot. */
 static clv_handle handle_of(const struct sim *sim, uint32_t index)
 {
 	return (uint64_t)sim->frames[index].generation << 32 | (index + 1);
@@ -251,8 +259,8 @@ enum clv_result clv_sim_create(struct clv_driver *self, clv_handle *handle, uint
 	if (!handle || !size || (size & (sim->config.granularity - 1)) || device < 0 || device >= self->devices)
 		return clv_sim_leave(sim, CLV_INVALID, 0);
 	uint64_t ns = clv_cost_ns(CLV_CALL_create, size, 1);
-	if (!device_take(sim, device, size))
-		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, ns);
+	if (!clv_sim_device_take(sim, device, size))
+		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, clv_cost_out_of_memory_ns(CLV_CALL_create));
 	if (sim->frame_free == SIM_NONE) {
 		uint32_t old = sim->frame_capacity;
 		if (!clv_sim_host_grow(sim, &sim->frames, &sim->frame_capacity, sizeof(*sim->frames))) {
@@ -328,11 +336,13 @@ enum clv_result clv_sim_map(struct clv_driver *self, uint64_t addr, uint64_t siz
 {
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_map);
 	struct sim_frame *f = frame_of(sim, handle);
-	struct sim_range *r = reservation_of(sim, addr, size);
-	if (!f || !r)
+	if (!f || !size)
 		return clv_sim_leave(sim, CLV_INVALID, 0);
 	if (offset || size != f->size)
 		return clv_sim_leave(sim, CLV_NOT_SUPPORTED, 0);
+	struct sim_range *r = reservation_of(sim, addr, size);
+	if (!r)
+		return clv_sim_leave(sim, CLV_INVALID, 0);
 	uint32_t *granule = granules_at(sim, r, addr);
 	uint64_t count = size >> sim->granularity_log2;
 	for (uint64_t i = 0; i < count; i++)
@@ -413,66 +423,12 @@ enum clv_result clv_sim_set_access(struct clv_driver *self, uint64_t addr, uint6
 	return clv_sim_leave(sim, CLV_OK, ns);
 }
 
-/* Plain allocations. */
-
-enum clv_result clv_sim_mem_alloc(struct clv_driver *self, uint64_t *addr, uint64_t size, int device)
-{
-	struct sim *sim = clv_sim_enter(self, CLV_CALL_mem_alloc);
-	if (!addr || !size || device < 0 || device >= self->devices)
-		return clv_sim_leave(sim, CLV_INVALID, 0);
-	uint64_t ns = clv_cost_ns(CLV_CALL_mem_alloc, size, 1);
-	if (size > sim->config.capacity)
-		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, ns);
-	uint64_t charged = clv_align_up(size, sim->config.granularity);
-	if (!device_take(sim, device, charged))
-		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, ns);
-	struct sim_range *r = range_new(sim, charged, sim->config.granularity, device, true);
-	if (r) {
-		r->size = size;
-		r->charged = charged;
-	}
-	if (!r || !clv_sim_backing_plain(sim, r)) {
-		sim->devices[device].used -= charged;
-		free(r);
-		return clv_sim_leave(sim, CLV_FAILED, 0);
-	}
-	range_link(sim, r);
-	sim->cursor = r->addr + charged + sim->config.granularity;
-	sim->plain_live++;
-	*addr = r->addr;
-	return clv_sim_leave(sim, CLV_OK, ns);
-}
-
-static struct sim_range *plain_at(struct sim *sim, uint64_t addr)
-{
-	struct sim_range *r = range_at(sim, addr);
-	return r && r->plain && r->addr == addr ? r : NULL;
-}
-
-enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr)
-{
-	struct sim *sim = clv_sim_enter(self, CLV_CALL_mem_free);
-	/* Waiting drops the lock, hence the second look. */
-	if (!plain_at(sim, addr) || !clv_sim_wait_device(sim))
-		return clv_sim_leave(sim, CLV_INVALID, 0);
-	struct sim_range *r = plain_at(sim, addr);
-	if (!r)
-		return clv_sim_leave(sim, CLV_INVALID, 0);
-	uint64_t ns = clv_cost_ns(CLV_CALL_mem_free, r->size, 1);
-	sim->devices[r->device].used -= r->charged;
-	clv_sim_backing_unreserve(sim, r);
-	treap_remove(sim, r);
-	free(r);
-	sim->plain_live--;
-	return clv_sim_leave(sim, CLV_OK, ns);
-}
-
 /* How many of the `size` bytes at `addr` can be touched. */
 static uint64_t accessible(const struct sim *sim, const struct sim_range *r, uint64_t addr, uint64_t size)
 {
 	size = clv_min_u64(size, r->size - (addr - r->addr));
 	if (r->plain)
-		return size;
+		return clv_min_u64(size, clv_sim_plain_bytes(sim, r, addr));
 	uint64_t done = 0;
 	while (done < size) {
 		uint32_t index = *granules_at(sim, r, addr + done);
@@ -488,7 +444,7 @@ uint8_t *clv_sim_bytes(struct clv_driver *driver, uint64_t addr, uint64_t size, 
 {
 	struct sim *sim = sim_of(driver);
 	pthread_mutex_lock(&sim->lock);
-	const struct sim_range *r = range_at(sim, addr);
+	const struct sim_range *r = clv_sim_range_at(sim, addr);
 	uint64_t bytes = r && r->host ? accessible(sim, r, addr, size) : 0;
 	uint8_t *host = bytes && bytes == size ? r->host + (addr - r->addr) : NULL;
 	pthread_mutex_unlock(&sim->lock);
@@ -499,13 +455,8 @@ uint8_t *clv_sim_bytes(struct clv_driver *driver, uint64_t addr, uint64_t size, 
 
 void clv_sim_memory_close(struct sim *sim)
 {
-	while (sim->ranges) {
-		struct sim_range *r = sim->ranges;
-		treap_remove(sim, r);
-		clv_sim_backing_unreserve(sim, r);
-		table_free(r);
-		free(r);
-	}
+	while (sim->ranges)
+		clv_sim_range_free(sim, sim->ranges, true);
 	free(sim->frames);
 	free(sim->mappings);
 }

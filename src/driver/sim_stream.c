@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * By the clock, the end of everything is known when it is submitted: work ends after what is before it in its stream, an
- * event when its stream's work does, and a wait moves the end of the waiting stream. Only work that has something to run is
- * kept, in a heap by end. In manual mode nothing has an end, and each stream keeps what was appended in a ring; what an
- * entry waits for was always submitted before it, so that the waits cannot form a circle.
+ * By the clock, the end of everything is known when it is submitted: work ends after what is before it in its stream,
+ * an event when its stream's work does, and a wait moves the end of the waiting stream. Only work that has something to
+ * run is kept, in a heap by end. In manual mode nothing has an end, and each stream keeps what was appended in a ring;
+ * what an entry waits for was always submitted before it, so that the waits cannot form a circle.
  */
 #include "sim_internal.h"
 
@@ -126,8 +126,8 @@ static struct sim_work work_pop(struct sim *sim)
 		uint32_t child = 2 * i + 1;
 		if (child >= sim->work_count)
 			break;
-		if (child + 1 < sim->work_count &&
-		    earlier(sim->work[child + 1].end_ns, sim->work[child + 1].seq, sim->work[child].end_ns, sim->work[child].seq))
+		if (child + 1 < sim->work_count && earlier(sim->work[child + 1].end_ns, sim->work[child + 1].seq,
+							   sim->work[child].end_ns, sim->work[child].seq))
 			child++;
 		if (!earlier(sim->work[child].end_ns, sim->work[child].seq, last.end_ns, last.seq))
 			break;
@@ -235,7 +235,8 @@ bool clv_sim_wait_device(struct sim *sim)
 	return true;
 }
 
-enum clv_result clv_sim_launch(struct clv_driver *driver, cleave_stream stream, uint64_t ns, void (*fn)(void *), void *arg)
+enum clv_result clv_sim_launch(struct clv_driver *driver, cleave_stream stream, uint64_t ns, void (*fn)(void *),
+			       void *arg)
 {
 	struct sim *sim = sim_of(driver);
 	pthread_mutex_lock(&sim->lock);
@@ -270,6 +271,8 @@ enum clv_result clv_sim_stream_synchronize(struct clv_driver *self, cleave_strea
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_stream_synchronize);
 	if (!is_stream(stream) || in_callback(sim))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	struct sim_stream *s = stream_get(sim, stream.id);
 	if (!s)
 		return clv_sim_leave(sim, CLV_FAILED, 0);
@@ -333,8 +336,8 @@ enum clv_result clv_sim_event_destroy(struct clv_driver *self, clv_event event)
 	return clv_sim_leave(sim, CLV_OK, clv_cost_ns(CLV_CALL_event_destroy, 0, 1));
 }
 
-/* The event's place in the stream counts as work of the stream: with a lag it stands for the work that the simulation does
- * not see, so that a synchronize of the stream, and later work on it, come after the event. */
+/* The event's place in the stream counts as work of the stream: with a lag it stands for the work that the
+ * simulation does not see, so that a synchronize of the stream, and later work on it, come after the event. */
 enum clv_result clv_sim_event_record(struct clv_driver *self, clv_event event, cleave_stream stream)
 {
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_event_record);
@@ -364,6 +367,8 @@ enum clv_result clv_sim_event_query(struct clv_driver *self, clv_event event)
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_event_query);
 	if (!event_of(sim, event))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	clv_sim_charge(sim, clv_cost_ns(CLV_CALL_event_query, 0, 1));
 	clv_sim_settle(sim); /* drops the lock if something is due */
 	struct sim_event *e = event_of(sim, event);
@@ -378,6 +383,8 @@ enum clv_result clv_sim_event_synchronize(struct clv_driver *self, clv_event eve
 	const struct sim_event *found = event_of(sim, event);
 	if (!found || in_callback(sim))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	struct sim_event e = *found; /* as recorded now: the wait drops the lock */
 	clv_sim_charge(sim, clv_cost_ns(CLV_CALL_event_synchronize, 0, 1));
 	if (e.stream && sim->config.manual) {

@@ -1,2 +1,485 @@
-/* SPDX-License-Identifier: MIT */
-typedef int clv_placeholder_;
+/* SPDX-License-Identifier: MIT
+ *
+ * The public functions of the heap. A small request takes a slot of a slab from the calling thread's cache; everything
+ * else takes the lock of the device's arena.
+ */
+#include "cache.h"
+#include "failure.h"
+#include "frames.h"
+#include "place.h"
+#include "reclaim.h"
+#include "slab.h"
+#include "space.h"
+#include "streams.h"
+
+#include "../host/meta.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FRESH_SPACING (8 * CLV_GIB) /* room that a fresh placement leaves for its neighbour to grow */
+#define SIZE_LIMIT ((uint64_t)1 << 48)
+
+/* ---- open and close ---- */
+
+static void close_arena(struct clv_arena *a)
+{
+	clv_frames_close(a);
+	clv_slabs_fini(a);
+	clv_streams_fini(a);
+	clv_pool_fini(&a->extents);
+	clv_pool_fini(&a->frame_pool);
+	clv_pagemap_fini(&a->pages);
+	clv_meta_free(a->blocks);
+	pthread_mutex_destroy(&a->lock);
+	clv_meta_free(a);
+}
+
+static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *why)
+{
+	struct clv_device_info info;
+	*why = -ENODEV;
+	if (heap->driver->device_info(heap->driver, device, &info) != CLV_OK || !info.vmm || !info.granularity ||
+	    CLV_PAGE % info.granularity)
+		return NULL;
+	struct clv_arena *a = clv_meta_zalloc(sizeof(*a));
+	*why = -ENOSPC;
+	if (!a)
+		return NULL;
+	pthread_mutex_init(&a->lock, NULL);
+	a->heap = heap;
+	a->driver = heap->driver;
+	a->device = device;
+	a->granularity = CLV_PAGE;
+	a->device_total = info.total;
+	a->limit = heap->settings.limit;
+	a->headroom = heap->settings.headroom;
+	a->spacing = FRESH_SPACING;
+	clv_pool_init(&a->extents, sizeof(struct clv_extent));
+	clv_pool_init(&a->frame_pool, sizeof(struct clv_frame));
+	clv_slabs_init(a);
+	if (!clv_pagemap_init(&a->pages) || !clv_streams_init(a) || !clv_space_reserve_block(a)) {
+		close_arena(a);
+		return NULL;
+	}
+	a->room = info.total;
+	clv_reclaim_refresh(a);
+	return a;
+}
+
+/* The arena of a device, made at its first use; NULL with *why. */
+static struct clv_arena *arena_of(struct cleave_heap *heap, int device, int *why)
+{
+	if (CLV_UNLIKELY(device < 0 || device >= heap->devices)) {
+		*why = -EINVAL;
+		return NULL;
+	}
+	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	if (CLV_LIKELY(a != NULL))
+		return a;
+	pthread_mutex_lock(&heap->lock);
+	a = atomic_load_explicit(&heap->arenas[device], memory_order_relaxed);
+	if (!a) {
+		a = open_arena(heap, device, why);
+		atomic_store_explicit(&heap->arenas[device], a, memory_order_release);
+	}
+	pthread_mutex_unlock(&heap->lock);
+	return a;
+}
+
+int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *settings, char *why, size_t why_len)
+{
+	if (!out || !driver || driver->devices <= 0)
+		return -EINVAL;
+	struct clv_settings parsed;
+	struct clv_error err = {""};
+	if (!clv_settings_parse(&parsed, settings, &err)) {
+		if (why && why_len) {
+			size_t n = clv_min_u64(strlen(err.text), why_len - 1);
+			memcpy(why, err.text, n);
+			why[n] = '\0';
+		}
+		return -EINVAL;
+	}
+	struct cleave_heap *heap = clv_meta_zalloc(sizeof(*heap));
+	if (!heap)
+		return -ENOSPC;
+	heap->arenas = clv_meta_zalloc((size_t)driver->devices * sizeof(heap->arenas[0]));
+	if (!heap->arenas) {
+		clv_meta_free(heap);
+		return -ENOSPC;
+	}
+	heap->driver = driver;
+	heap->settings = parsed;
+	heap->devices = driver->devices;
+	pthread_mutex_init(&heap->lock, NULL);
+	clv_caches_open(heap);
+	*out = heap;
+	return 0;
+}
+
+void cleave_heap_close(cleave_heap *heap)
+{
+	if (!heap)
+		return;
+	clv_caches_close(heap);
+	for (int d = 0; d < heap->devices; d++)
+		if (heap->arenas[d])
+			close_arena(heap->arenas[d]);
+	pthread_mutex_destroy(&heap->lock);
+	clv_meta_free(heap->arenas);
+	clv_meta_free(heap);
+}
+
+/* ---- allocate ---- */
+
+static void count_alloc(struct clv_arena *a, uint64_t bytes)
+{
+	uint64_t live = atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed) + bytes;
+	uint64_t peak = atomic_load_explicit(&a->live_peak, memory_order_relaxed);
+	while (live > peak &&
+	       !atomic_compare_exchange_weak_explicit(&a->live_peak, &peak, live, memory_order_relaxed, memory_order_relaxed))
+		;
+	atomic_fetch_add_explicit(&a->allocs, 1, memory_order_relaxed);
+}
+
+static void count_free(struct clv_arena *a, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&a->live, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&a->frees, 1, memory_order_relaxed);
+}
+
+static void check_now(struct clv_arena *a)
+{
+#ifdef CLV_CHECK_INVARIANTS
+	struct clv_error err = {""};
+	if (!clv_arena_check(a, &err))
+		clv_failure_broken(a, err.text);
+#else
+	(void)a;
+#endif
+}
+
+static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size, cleave_ptr *out)
+{
+	int why = -ENOSPC;
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_get(a, stream);
+	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = CLV_GRAIN, .slot = slot};
+	struct clv_extent *e = slot ? clv_reclaim_alloc(a, &rq, &why) : NULL;
+	if (e) {
+		e->live.requested = size;
+		count_alloc(a, rq.size);
+		*out = e->addr;
+		why = 0;
+	} else {
+		clv_failure_note(a, size, stream);
+	}
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+	return why;
+}
+
+/* A slot that is ours becomes a live block. */
+static cleave_ptr hand_out(struct clv_arena *a, uint64_t addr, uint64_t size)
+{
+	unsigned number;
+	struct clv_slab *slab = clv_slab_find(a, addr, &number);
+	clv_slab_set_live(slab, number, size);
+	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
+	if (slab->slot_size != bytes)
+		atomic_fetch_add_explicit(&a->rounding, slab->slot_size - bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
+	count_alloc(a, bytes);
+	return addr;
+}
+
+static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
+{
+	uint64_t slots[1 + CLV_CACHE_SLOTS];
+	int why = -ENOSPC;
+	clv_cache_prepare(a->heap);
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_get(a, stream);
+	unsigned got = 0;
+	if (slot) {
+		struct clv_cache_stream *cache = clv_cache_make_if_new(a, slot);
+		struct clv_cache_bin *bin = cache ? &cache->bins[cls] : NULL;
+		if (!slot->slabs || !slot->slabs->partial[cls])
+			clv_slabs_reap(a);
+		got = clv_slab_take(a, slot, cls, 1 + (bin ? bin->room / 2 : 0), slots, &why);
+		for (unsigned i = 1; i < got; i++)
+			clv_cache_push(bin, slots[i]);
+	}
+	if (!got)
+		clv_failure_note(a, size, stream);
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+	if (!got)
+		return why;
+	*out = hand_out(a, slots[0], size);
+	return 0;
+}
+
+int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out)
+{
+	if (CLV_UNLIKELY(!heap || !out))
+		return -EINVAL;
+	*out = 0;
+	int why = 0;
+	struct clv_arena *a = arena_of(heap, device, &why);
+	if (!a || size == 0)
+		return why;
+	if (CLV_UNLIKELY(size > SIZE_LIMIT)) {
+		pthread_mutex_lock(&a->lock);
+		clv_failure_note(a, size, stream);
+		pthread_mutex_unlock(&a->lock);
+		return -ENOMEM;
+	}
+	if (size > CLV_SMALL_MAX)
+		return alloc_large(a, stream, size, out);
+	unsigned cls = clv_class_of(size);
+	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
+	uint64_t addr = cache ? clv_cache_pop(&cache->bins[cls]) : 0;
+	if (CLV_UNLIKELY(!addr))
+		return alloc_small_locked(a, stream, size, cls, out);
+	*out = hand_out(a, addr, size);
+	return 0;
+}
+
+/* ---- free ---- */
+
+static void give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_t addr, cleave_stream stream)
+{
+	clv_cache_prepare(a->heap);
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_get(a, stream);
+	if (!slot) { /* no host memory to know the stream by: wait for it instead */
+		a->host_waits++;
+		a->driver->stream_synchronize(a->driver, stream);
+		clv_slab_give(a, addr);
+	} else if (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY) {
+		clv_slab_give_late(a, addr, slot);
+	} else {
+		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
+		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
+		/* a full cache gives half of its slots back with this one */
+		for (unsigned n = bin && bin->count == bin->room ? bin->room / 2 : 0; n; n--) {
+			uint64_t old = clv_cache_pop(bin);
+			if (old)
+				clv_slab_give(a, old);
+		}
+		if (!bin || !clv_cache_push(bin, addr))
+			clv_slab_give(a, addr);
+	}
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static int free_small(struct clv_arena *a, struct clv_slab *slab, unsigned number, uint64_t addr, cleave_stream stream)
+{
+	uint64_t bytes = clv_align_up(slab->requested[number], CLV_GRAIN);
+	uint64_t rounding = slab->slot_size - bytes;
+	if (!clv_slab_clear_live(slab, number))
+		return -EINVAL;
+	if (rounding)
+		atomic_fetch_sub_explicit(&a->rounding, rounding, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&a->live_small, 1, memory_order_relaxed);
+	count_free(a, bytes);
+	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
+	if (!cache || cache->slot != slab->chunk->slot || !clv_cache_push(&cache->bins[slab->cls], addr))
+		give_back_locked(a, slab, addr, stream);
+	return 0;
+}
+
+static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
+{
+	pthread_mutex_lock(&a->lock);
+	struct clv_extent *e = clv_space_lookup(a, ptr);
+	if (!e || e->chunk) {
+		pthread_mutex_unlock(&a->lock);
+		return -EINVAL;
+	}
+	struct clv_slot *slot = clv_slot_get(a, stream);
+	if (!slot) {
+		a->host_waits++;
+		a->driver->stream_synchronize(a->driver, stream);
+		slot = a->slots[CLV_SLOT_ANY];
+	}
+	count_free(a, e->size);
+	uint64_t seq = clv_slot_freed(a, slot, e->size, e->slot != slot->index);
+	clv_space_free(a, e, slot->index, seq);
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream)
+{
+	if (!heap)
+		return -EINVAL;
+	if (!ptr)
+		return 0;
+	for (int d = 0; d < heap->devices; d++) {
+		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		if (!a)
+			continue;
+		unsigned number;
+		struct clv_slab *slab = clv_slab_find(a, ptr, &number);
+		if (slab)
+			return free_small(a, slab, number, ptr, stream);
+		int r = free_large(a, ptr, stream);
+		if (r == 0)
+			return 0;
+	}
+	return -EINVAL;
+}
+
+/* ---- the rest ---- */
+
+int cleave_block_info(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t *size, int *device)
+{
+	if (!heap)
+		return -EINVAL;
+	for (int d = 0; d < heap->devices; d++) {
+		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		if (!a)
+			continue;
+		uint64_t addr = 0, bytes = 0;
+		pthread_mutex_lock(&a->lock);
+		struct clv_extent *e = clv_space_containing(a, ptr);
+		if (e && !e->chunk) {
+			addr = e->addr;
+			bytes = e->live.requested;
+		} else if (e) {
+			clv_slab_block_at(a, ptr, &addr, &bytes);
+		}
+		pthread_mutex_unlock(&a->lock);
+		if (!addr || ptr - addr >= clv_align_up(bytes, CLV_GRAIN))
+			continue;
+		if (start)
+			*start = addr;
+		if (size)
+			*size = bytes;
+		if (device)
+			*device = d;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
+{
+	int why = 0;
+	struct clv_arena *a = heap ? arena_of(heap, device, &why) : NULL;
+	if (!a || stream.id == CLEAVE_STREAM_ANY.id)
+		return a ? -EINVAL : why ? why : -EINVAL;
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_find(a, stream.id);
+	if (slot) {
+		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
+		clv_caches_flush(a);
+		clv_slot_drain(a, slot);
+		clv_slabs_orphan(a, slot);
+		clv_slot_drop(a, slot);
+		clv_slabs_reap(a);
+		clv_frames_reap(a);
+	}
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+int cleave_heap_set_limit(cleave_heap *heap, int device, uint64_t bytes)
+{
+	int why = -EINVAL;
+	struct clv_arena *a = heap ? arena_of(heap, device, &why) : NULL;
+	if (!a)
+		return why;
+	pthread_mutex_lock(&a->lock);
+	a->limit = bytes;
+	if (bytes && a->held > bytes) {
+		clv_caches_flush(a);
+		clv_reclaim_trim(a, bytes, true);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+int cleave_heap_set_headroom(cleave_heap *heap, int device, uint64_t bytes)
+{
+	int why = -EINVAL;
+	struct clv_arena *a = heap ? arena_of(heap, device, &why) : NULL;
+	if (!a)
+		return why;
+	pthread_mutex_lock(&a->lock);
+	a->headroom = bytes;
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+int cleave_heap_trim(cleave_heap *heap, int device, uint64_t keep, uint64_t *released)
+{
+	int why = -EINVAL;
+	struct clv_arena *a = heap ? arena_of(heap, device, &why) : NULL;
+	if (!a)
+		return why;
+	pthread_mutex_lock(&a->lock);
+	clv_caches_flush(a);
+	uint64_t bytes = clv_reclaim_trim(a, keep, true);
+	check_now(a);
+	pthread_mutex_unlock(&a->lock);
+	if (released)
+		*released = bytes;
+	return 0;
+}
+
+int cleave_heap_get_stats(cleave_heap *heap, int device, cleave_heap_stats *out)
+{
+	int why = -EINVAL;
+	struct clv_arena *a = heap && out ? arena_of(heap, device, &why) : NULL;
+	if (!a)
+		return why;
+	pthread_mutex_lock(&a->lock);
+	clv_stats_fill(a, out);
+	pthread_mutex_unlock(&a->lock);
+	return 0;
+}
+
+int cleave_heap_last_failure(cleave_heap *heap, int device, cleave_failure *out)
+{
+	int why = -EINVAL;
+	struct clv_arena *a = heap && out ? arena_of(heap, device, &why) : NULL;
+	if (!a)
+		return why;
+	pthread_mutex_lock(&a->lock);
+	*out = a->failure;
+	pthread_mutex_unlock(&a->lock);
+	return out->number ? 0 : -ENOENT;
+}
+
+int cleave_heap_check(cleave_heap *heap, char *why, size_t why_len)
+{
+	if (!heap)
+		return -EINVAL;
+	struct clv_error err = {""};
+	for (int d = 0; d < heap->devices; d++) {
+		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		if (!a)
+			continue;
+		pthread_mutex_lock(&a->lock);
+		bool good = clv_arena_check(a, &err);
+		if (good && a->failure_broken[0])
+			good = clv_error_set(&err, "%s", a->failure_broken);
+		pthread_mutex_unlock(&a->lock);
+		if (!good) {
+			if (why && why_len) {
+				size_t n = clv_min_u64(strlen(err.text), why_len - 1);
+				memcpy(why, err.text, n);
+				why[n] = '\0';
+			}
+			return -EINVAL;
+		}
+	}
+	return 0;
+}

@@ -21,9 +21,9 @@
 #include <jemalloc/jemalloc.h>
 #endif
 
-/* Of jemalloc's ABI, which is the same in every version 4 and 5: the bit of MALLOCX_ZERO, and where the tcache and the arena
- * stand in the flags. No thread cache: a cache would have to be ended with each thread of the host program, and books are
- * allocated rarely. */
+/* Of jemalloc's ABI, which is the same in every version 4 and 5: the bit of MALLOCX_ZERO, and where the tcache and
+ * the arena stand in the flags. No thread cache: a cache would have to be ended with each thread of the host
+ * program, and books are allocated rarely. */
 #define X_ZERO 0x40
 #define X_TCACHE_NONE (1 << 8)
 #define X_ARENA(a) ((int)((a) + 1) << 20)
@@ -54,8 +54,9 @@ static bool find_jemalloc(void)
 	je.mallctl = mallctl;
 	return true;
 #elif CLV_META_FLAVOUR == FLAVOUR_DLOPEN
-	/* Debian's jemalloc wants static TLS, of which a running process may have too little left: then this fails, and that is
-	 * all. RTLD_LOCAL, lest it answer for the host program's malloc; NODELETE, since threads may be inside at exit. */
+	/* Debian's jemalloc wants static TLS, of which a running process may have too little left: then this fails,
+	 * and that is all. RTLD_LOCAL, lest it answer for the host program's malloc; NODELETE, since threads may be
+	 * inside at exit. */
 	void *lib = dlopen("libjemalloc.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
 		return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Small objects live in chunks of 256 KiB, aligned to their size, each cut into equal slots; a large object has a mapping of
- * its own that begins at the same alignment. So the header of either is found by masking an address.
+ * Small objects live in chunks of 256 KiB, aligned to their size, each cut into equal slots; a large object has a
+ * mapping of its own that begins at the same alignment. So the header of either is found by masking an address.
  */
 #define _GNU_SOURCE
 #include "meta_pages.h"
@@ -67,7 +67,7 @@ static unsigned class_of(size_t size)
 static size_t class_size(unsigned class)
 {
 	if (class < LINEAR_CLASSES)
-		return 16 * ((size_t)class + 1);
+		return 16 * ((size_t) class + 1);
 	unsigned k = 7 + (class - LINEAR_CLASSES) / 4, quarter = (class - LINEAR_CLASSES) % 4;
 	return ((size_t)5 + quarter) << (k - 2);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * meta_pages: a small allocator over pages of its own, for books that must stay out of the host program's heap where there is
- * no jemalloc. One mutex guards it.
+ * meta_pages: a small allocator over pages of its own, for books that must stay out of the host program's heap where
+ * there is no jemalloc. One mutex guards it.
  */
 #ifndef CLV_META_PAGES_H
 #define CLV_META_PAGES_H

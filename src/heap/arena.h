@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arena: what the heap knows of one device. Everything in it is guarded by `lock`, but for what is marked atomic. The
+ * modules of the heap each own a part of it:
+ *
+ *   space     addresses: extents that tile the reserved ranges, the indexes of holes
+ *   frames    physical memory: created, mapped, moved, released
+ *   streams   in whose order free memory is free; events, waits
+ *   place     which addresses a request gets
+ *   reclaim   how the frames under them are bought or taken from elsewhere; the ladder before failing
+ *   slab      requests of up to 32 KiB
+ *   cache     slots that a thread keeps for itself
+ *
+ * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
+ * mapped) or LINGER (a frame was moved away from here, and work of a stream may still read the old address). A *frame* is
+ * one physical allocation. It is *pinned* while a live extent touches it and *whole* while one hole covers it entirely;
+ * only whole frames are moved or released. A hole is free in the order of one *slot* (a stream as the arena knows it);
+ * slot 0 is ANY: complete, free for everybody.
+ */
+#ifndef CLV_ARENA_H
+#define CLV_ARENA_H
+
+#include "binmap.h"
+#include "pagemap.h"
+#include "pool.h"
+#include "settings.h"
+#include "../driver/driver.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CLV_SLOT_ANY 0u
+#define CLV_SLOT_NONE UINT32_MAX
+
+enum clv_extent_kind { CLV_GAP, CLV_HOLE, CLV_LIVE, CLV_LINGER };
+
+struct clv_extent {
+	uint64_t addr, size;
+	struct clv_extent *prev, *next; /* by address, within one reserved range */
+	uint8_t kind;
+	bool chunk;    /* LIVE: holds slabs */
+	uint32_t slot; /* HOLE: free in whose order; LIVE: allocated on; LINGER: whose work may still read it */
+	union {
+		struct {
+			/* in the slot's indexes: the whole size; the parts at the left and right end that lie in frames
+			 * which the hole does not cover (stranded memory, to be used first) */
+			struct clv_bin_node total, left, right;
+			uint64_t seq; /* free since this point of the slot's order */
+		} hole;
+		struct {
+			struct clv_bin_node node; /* in arena->gaps */
+		} gap;
+		struct {
+			uint64_t requested;
+			struct clv_extent *hash_next;            /* in arena->blocks */
+			struct clv_extent *frame_next, **frame_link; /* in frame->starts */
+		} live;
+		struct {
+			uint64_t seq;
+			struct clv_extent *next; /* in slot->lingers */
+		} linger;
+	};
+};
+
+struct clv_frame {
+	uint64_t addr, size;
+	clv_handle handle;
+	uint64_t live;          /* bytes of it in live extents */
+	uint32_t whole_slot;    /* slot of the hole that covers it, or CLV_SLOT_NONE */
+	struct clv_extent *hole; /* that hole, while there is one */
+	uint32_t busy_slot;     /* complete once this slot has passed busy_seq */
+	uint64_t busy_seq;
+	struct clv_bin_node whole; /* in the slot's index of whole frames */
+	struct clv_extent *starts; /* live extents that begin here */
+	struct clv_frame *prev, *next; /* all frames of the arena */
+};
+
+#define CLV_SLOT_EVENTS 32u
+
+/* A stream. Its order is counted in frees: `seq` is the number of the last free on it, `completed` the last one whose
+ * preceding work is known to be done. */
+struct clv_slot {
+	cleave_stream stream;
+	uint32_t index;
+	bool used;
+	uint64_t seq, completed;
+	struct clv_slot_event {
+		clv_event event;
+		uint64_t seq;
+	} events[CLV_SLOT_EVENTS]; /* a ring, oldest at `first` */
+	unsigned first, count;
+	uint64_t recorded_seq;   /* the last seq that an event covers */
+	uint64_t unrecorded_bytes; /* freed since */
+	struct clv_binmap *holes, *parts, *whole; /* NULL until the first hole */
+	struct clv_extent *lingers, **linger_tail;
+	struct clv_slot *hash_next;
+	struct clv_slabs *slabs;
+};
+
+struct clv_range {
+	uint64_t addr, size;
+	struct clv_extent *first;
+	struct clv_range *next;
+};
+
+struct clv_arena {
+	pthread_mutex_t lock;
+	struct cleave_heap *heap;
+	struct clv_driver *driver;
+	int device;
+	uint64_t granularity;
+
+	struct clv_pool extents, frame_pool;
+	struct clv_pagemap pages;
+	struct clv_range *ranges;
+	struct clv_binmap gaps;
+	uint64_t spacing; /* room left before fresh placements, for growth */
+
+	struct clv_extent **blocks; /* hash of live extents by address */
+	uint64_t block_mask, block_count;
+
+	struct clv_frame *frames;
+	struct clv_loose *loose; /* frames that are held but mapped nowhere */
+	struct clv_late *late;   /* slots of slabs freed on another stream */
+	struct clv_pool late_pool;
+
+	struct clv_slot **slots; /* [0] is ANY */
+	uint32_t slot_count, slot_room;
+	struct clv_slot *slot_hash[64];
+	clv_event *spare_events;
+	unsigned spare_count, spare_room;
+
+	/* books */
+	uint64_t held, held_peak, loose_bytes;
+	uint64_t used, used_peak;     /* bytes of live extents (chunks count whole) */
+	uint64_t pinned;              /* bytes of pinned frames */
+	uint64_t whole_bytes;         /* bytes of whole frames */
+	uint64_t limit, headroom;     /* as set; 0: none */
+	uint64_t device_total;
+	uint64_t room;                /* what the driver could still give when last asked */
+	uint64_t unit_max;
+
+	/* requests, also counted by threads without the lock */
+	_Atomic uint64_t live, live_peak; /* bytes, each request rounded up to 512 B */
+	_Atomic uint64_t rounding;        /* bytes of slots beyond that */
+	_Atomic uint64_t allocs, frees, live_small;
+	_Atomic uint64_t epoch;           /* changes when threads must forget the slots they know */
+
+	uint64_t failures, splits, merges, created, released, moved, device_waits, host_waits, polls;
+	uint64_t frame_count, hole_count, live_count, chunk_count;
+	uint64_t slabs_taken; /* bytes of slots out of the slabs: live, in a cache of a thread, or late */
+
+	cleave_failure failure;
+	char failure_broken[512]; /* builds that check invariants: the first that did not hold */
+};
+
+struct cleave_heap {
+	struct clv_driver *driver;
+	struct clv_settings settings;
+	uint64_t id; /* never reused: threads know their caches by it */
+	int devices;
+	_Atomic(struct clv_arena *) *arenas; /* made at the first use of a device */
+	pthread_mutex_t lock;      /* guards the making of arenas, and `caches` */
+	struct clv_cache *caches;
+};
+
+/* One walk over all structures of an arena against its books; false with a sentence in err (check.c). */
+bool clv_arena_check(struct clv_arena *a, struct clv_error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cache: slots of slabs that a thread keeps for itself, so that most small requests take no lock. Each thread has one
+ * cache a heap, with a few streams in it and a short stack of slots a size class. Only the owner pushes and pops; any
+ * thread that holds the arena's lock may take slots out (a request is about to fail elsewhere), so each slot's cell is
+ * exchanged atomically and an empty cell is skipped.
+ *
+ * Which streams a thread has is changed under the arena's lock; the list of caches is guarded by the heap's lock.
+ */
+#ifndef CLV_CACHE_H
+#define CLV_CACHE_H
+
+#include "slab.h"
+
+#define CLV_CACHE_STREAMS 4u
+#define CLV_CACHE_SLOTS 16u /* of a class; fewer of large classes */
+
+struct clv_cache_bin {
+	uint32_t count, room;
+	_Atomic uint64_t cells[CLV_CACHE_SLOTS];
+};
+
+struct clv_cache_stream {
+	bool used;
+	uint64_t stream_id, epoch, last_use;
+	uint32_t slot;
+	struct clv_cache_bin bins[CLV_CLASS_COUNT];
+};
+
+/* The calling thread's entry for a stream, or NULL if there is none yet, or it is out of date. No lock. */
+struct clv_cache_stream *clv_cache_find(struct clv_arena *a, uint64_t stream_id);
+
+/* Gives the calling thread a cache, if there can be one. Before any lock is taken. */
+void clv_cache_prepare(struct cleave_heap *heap);
+
+/* Makes the entry, with the arena's lock held. NULL: the thread has no cache, or host memory is out; go without. */
+struct clv_cache_stream *clv_cache_make(struct clv_arena *a, const struct clv_slot *slot);
+
+static inline struct clv_cache_stream *clv_cache_make_if_new(struct clv_arena *a, const struct clv_slot *slot)
+{
+	struct clv_cache_stream *s = clv_cache_find(a, slot->stream.id);
+	return s ? s : clv_cache_make(a, slot);
+}
+
+/* 0: empty */
+static inline uint64_t clv_cache_pop(struct clv_cache_bin *bin)
+{
+	while (bin->count) {
+		uint64_t addr = atomic_exchange_explicit(&bin->cells[--bin->count], 0, memory_order_acquire);
+		if (addr)
+			return addr;
+	}
+	return 0;
+}
+
+/* false: full */
+static inline bool clv_cache_push(struct clv_cache_bin *bin, uint64_t addr)
+{
+	if (bin->count == bin->room)
+		return false;
+	atomic_store_explicit(&bin->cells[bin->count++], addr, memory_order_release);
+	return true;
+}
+
+/* With the arena's lock held: all slots of all threads go back into the slabs, empty chunks become holes. True if anything
+ * was gained. */
+bool clv_caches_flush(struct clv_arena *a);
+
+uint64_t clv_caches_bytes(struct clv_arena *a); /* the same lock */
+
+/* A heap can have caches between these. Closing frees the caches of all threads. */
+void clv_caches_open(struct cleave_heap *heap);
+void clv_caches_close(struct cleave_heap *heap);
+
+#endif

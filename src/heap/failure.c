@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+#include "failure.h"
+
+#include "../base/size_text.h"
+#include "../host/meta.h"
+#include "cache.h"
+#include "frames.h"
+#include "reclaim.h"
+#include "space.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t load(const _Atomic uint64_t *v)
+{
+	return atomic_load_explicit(v, memory_order_relaxed);
+}
+
+static uint64_t largest_hole(const struct clv_arena *a)
+{
+	uint64_t most = 0;
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		const struct clv_binmap *m = a->slots[i]->holes;
+		for (const struct clv_bin_node *n = m ? clv_bin_floor(m, UINT64_MAX) : NULL; n; n = n->next)
+			most = clv_max_u64(most, n->size);
+	}
+	return most;
+}
+
+/* Free bytes that work of a stream may still use. */
+static uint64_t pending(const struct clv_arena *a)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 1; i < a->slot_count; i++) {
+		const struct clv_slot *slot = a->slots[i];
+		if (!slot->holes || slot->completed == slot->seq)
+			continue;
+		for (unsigned bin = 0; bin < CLV_BIN_COUNT; bin++)
+			for (const struct clv_bin_node *n = slot->holes->heads[bin]; n; n = n->next)
+				if (((const struct clv_extent *)n->owner)->hole.seq > slot->completed)
+					bytes += n->size;
+	}
+	return bytes;
+}
+
+/* Free bytes in pinned frames: holes there, and what is not live in chunks of slabs. */
+static uint64_t stranded(const struct clv_arena *a)
+{
+	return a->pinned - clv_min_u64(a->pinned, load(&a->live) + load(&a->rounding));
+}
+
+uint64_t clv_heap_stranded(struct cleave_heap *heap, int device)
+{
+	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	return a ? stranded(a) : 0;
+}
+
+void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->held_bytes = a->held;
+	out->held_peak_bytes = a->held_peak;
+	out->live_bytes = load(&a->live);
+	out->live_peak_bytes = load(&a->live_peak);
+	out->rounding_bytes = load(&a->rounding);
+	out->free_bytes = a->held - clv_min_u64(a->held, out->live_bytes + out->rounding_bytes);
+	out->stranded_bytes = stranded(a);
+	out->pending_bytes = pending(a);
+	out->cached_bytes = clv_caches_bytes(a);
+	out->largest_hole_bytes = largest_hole(a);
+	out->frames = a->frame_count;
+	out->live_blocks = a->live_count - a->chunk_count + load(&a->live_small);
+	out->free_blocks = a->hole_count;
+	out->allocs = load(&a->allocs);
+	out->frees = load(&a->frees);
+	out->failures = a->failures;
+	out->splits = a->splits;
+	out->merges = a->merges;
+	out->frames_created = a->created;
+	out->frames_released = a->released;
+	out->frames_moved = a->moved;
+	out->device_waits = a->device_waits;
+	out->host_waits = a->host_waits;
+	out->event_polls = a->polls;
+	out->limit_bytes = a->limit;
+	out->headroom_bytes = a->headroom;
+	out->metadata_bytes = clv_meta_bytes();
+	out->metadata_in_jemalloc = clv_meta_uses_jemalloc();
+}
+
+void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
+{
+	cleave_failure *f = &a->failure;
+	uint64_t device_free = 0, device_total = a->device_total;
+	a->driver->mem_get_info(a->driver, a->device, &device_free, &device_total);
+	a->failures++;
+	memset(f, 0, sizeof(*f));
+	f->number = a->failures;
+	f->request_bytes = size;
+	f->stream_id = stream.id;
+	f->live_bytes = load(&a->live);
+	f->held_bytes = a->held;
+	f->free_bytes = a->held - clv_min_u64(a->held, f->live_bytes + load(&a->rounding));
+	f->largest_hole_bytes = largest_hole(a);
+	f->stranded_bytes = stranded(a);
+	f->pending_bytes = pending(a);
+	f->limit_bytes = clv_reclaim_cap(a);
+	f->device_free_bytes = device_free;
+	f->device_total_bytes = device_total;
+	/* pinned frames and the request, against what may be held */
+	uint64_t needed = a->pinned + size;
+	f->missing_bytes = needed > f->limit_bytes ? needed - f->limit_bytes : 0;
+}
+
+void clv_failure_broken(struct clv_arena *a, const char *sentence)
+{
+	if (!a->failure_broken[0])
+		snprintf(a->failure_broken, sizeof(a->failure_broken), "%s", sentence);
+}
+
+/* ---- for people ---- */
+
+struct text {
+	char *buf;
+	size_t len, at;
+};
+
+static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(t->buf ? t->buf + clv_min_u64(t->at, t->len) : NULL, t->at < t->len ? t->len - t->at : 0, fmt, ap);
+	va_end(ap);
+	t->at += n > 0 ? (size_t)n : 0;
+}
+
+int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
+{
+	struct text t = {buf, len, 0};
+	char a[32], b[32], c[32], d[32];
+	say(&t, "Cleave could not serve a request of %s (failure %" PRIu64 "). ", clv_size_print(f->request_bytes, a, sizeof(a)),
+	    f->number);
+	say(&t, "Live blocks hold %s; Cleave holds %s of the device and may hold %s. ", clv_size_print(f->live_bytes, a, sizeof(a)),
+	    clv_size_print(f->held_bytes, b, sizeof(b)), clv_size_print(f->limit_bytes, c, sizeof(c)));
+	say(&t, "Of the %s that are free, the largest hole is %s, %s are stranded beside live blocks and %s wait for streams. ",
+	    clv_size_print(f->free_bytes, a, sizeof(a)), clv_size_print(f->largest_hole_bytes, b, sizeof(b)),
+	    clv_size_print(f->stranded_bytes, c, sizeof(c)), clv_size_print(f->pending_bytes, d, sizeof(d)));
+	uint64_t others = f->device_total_bytes - clv_min_u64(f->device_total_bytes, f->held_bytes + f->device_free_bytes);
+	if (others)
+		say(&t, "Others hold %s of the device's %s. ", clv_size_print(others, a, sizeof(a)),
+		    clv_size_print(f->device_total_bytes, b, sizeof(b)));
+	if (f->missing_bytes)
+		say(&t, "At least %s more would be needed: free some blocks, or let less be live at once.",
+		    clv_size_print(f->missing_bytes, a, sizeof(a)));
+	else
+		say(&t, "Enough is free, but the driver refused to map it together.");
+	return (int)t.at;
+}

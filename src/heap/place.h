@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * place: which addresses a request gets. Guarded by the arena's lock; changes nothing.
+ *
+ * A window is a run of free addresses, mapped or not, that the request could have. What it costs is counted in bytes:
+ *
+ *   pins      whole frames that it would pin: memory that could have gone elsewhere
+ *   missing   pages that must be mapped under it
+ *   + 16 MiB  if anything is missing, for the calls of the driver
+ *   + 1/128   of what it leaves of the hole it is cut from, so that the best fit wins among equals
+ *
+ * Stranded memory (the parts of holes in pinned frames) costs nothing and is used first; a free frame much larger than the
+ * request is not cut if less can be pinned. All candidates come from indexes by size, a bounded number from each, so the
+ * choice costs constant time however many holes there are.
+ */
+#ifndef CLV_PLACE_H
+#define CLV_PLACE_H
+
+#include "arena.h"
+
+#define CLV_WINDOW_MAX 40u
+
+struct clv_request {
+	uint64_t size;  /* a multiple of 512 */
+	uint64_t align; /* a power of two, at least 512 */
+	struct clv_slot *slot;
+	bool exact; /* buy no more than is missing */
+};
+
+struct clv_window {
+	uint64_t addr;
+	uint64_t missing;
+	uint64_t cost;
+	struct clv_extent *anchor; /* the nearest live extent below in the same range, or NULL */
+	struct clv_extent *hole;   /* the one hole that holds all of it, if nothing is missing; until the arena changes */
+};
+
+/* Up to CLV_WINDOW_MAX windows, cheapest first. */
+unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv_window *windows);
+
+/* May `slot` use the hole? */
+static inline bool clv_hole_usable(const struct clv_extent *hole, const struct clv_slot *slot)
+{
+	return hole->slot == slot->index || hole->slot == CLV_SLOT_ANY;
+}
+
+#endif

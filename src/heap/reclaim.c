@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+#include "reclaim.h"
+
+#include "cache.h"
+#include "frames.h"
+#include "slab.h"
+#include "space.h"
+#include "streams.h"
+
+#include <errno.h>
+
+#define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
+
+/* ---- how much may be held, and in what pieces it is bought ---- */
+
+uint64_t clv_reclaim_cap(const struct clv_arena *a)
+{
+	uint64_t room = a->room > a->headroom ? a->room - a->headroom : 0;
+	uint64_t cap = a->held + room;
+	return a->limit ? clv_min_u64(cap, a->limit) : cap;
+}
+
+void clv_reclaim_refresh(struct clv_arena *a)
+{
+	uint64_t free, total;
+	if (a->driver->mem_get_info(a->driver, a->device, &free, &total) == CLV_OK)
+		a->room = clv_align_down(free, a->granularity);
+}
+
+static uint64_t soft_cap(const struct clv_arena *a, uint64_t size)
+{
+	const struct clv_settings *s = &a->heap->settings;
+	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
+	return clv_min_u64(clv_reclaim_cap(a), peak + peak / 1000 * s->slack_permille + s->slack_bytes);
+}
+
+/* Stranded bytes in thousandths of the bytes in use. */
+static uint64_t stranded_permille(const struct clv_arena *a)
+{
+	return (a->pinned - a->used) * 1000 / clv_max_u64(a->used, 64 * CLV_MIB);
+}
+
+static uint64_t floor_pow2(uint64_t v)
+{
+	return v ? (uint64_t)1 << clv_log2(v) : 0;
+}
+
+/* The size in which memory is bought for requests smaller than it. */
+static uint64_t unit(const struct clv_arena *a)
+{
+	if (a->heap->settings.tight)
+		return a->granularity;
+	uint64_t u = clv_min_u64(a->heap->settings.frame_bytes, clv_reclaim_cap(a) / 1024);
+	u = floor_pow2(clv_max_u64(u, a->held / 1024));
+	uint64_t stranded = stranded_permille(a);
+	if (stranded < 5)
+		u *= 4;
+	else if (stranded < 10)
+		u *= 2;
+	else if (stranded > 40)
+		u /= 2;
+	return clv_max_u64(u, a->granularity);
+}
+
+/* The largest piece of a large request. */
+static uint64_t piece_max(const struct clv_arena *a, uint64_t size)
+{
+	if (a->heap->settings.tight)
+		return a->granularity;
+	uint64_t stranded = stranded_permille(a), pieces = stranded < 5 ? 4 : stranded < 10 ? 8 : 16;
+	return clv_max_u64(unit(a), clv_align_down(size / pieces, a->granularity));
+}
+
+/* ---- filling a window ---- */
+
+struct fill {
+	struct clv_arena *a;
+	const struct clv_request *rq;
+	struct clv_extent *anchor;
+	uint64_t lo, hi; /* the window, in pages */
+	struct run {
+		uint64_t lo, hi;
+	} missing[MISSING_MAX];
+	unsigned count;
+	uint64_t need; /* bytes of `missing` */
+	uint64_t whole_inside; /* bytes of usable whole frames under the window: they are no help elsewhere */
+	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
+};
+
+/* False if part of the window is no longer free for the request. */
+static bool survey(struct fill *f, const struct clv_window *w)
+{
+	uint64_t end = w->addr + f->rq->size;
+	f->lo = clv_align_down(w->addr, CLV_PAGE);
+	f->hi = clv_align_up(end, CLV_PAGE);
+	f->anchor = w->anchor;
+	f->count = 0;
+	f->need = f->whole_inside = 0;
+	struct clv_extent *e = clv_space_locate(f->a, w->anchor, w->addr);
+	for (; e && e->addr < end; e = e->next) {
+		uint64_t lo = clv_max_u64(f->lo, e->addr), hi = clv_min_u64(f->hi, clv_extent_end(e));
+		if (e->kind == CLV_GAP) {
+			if (f->count == MISSING_MAX)
+				return false;
+			f->missing[f->count++] = (struct run){lo, hi};
+			f->need += hi - lo;
+		} else if (e->kind == CLV_HOLE && clv_hole_usable(e, f->rq->slot)) {
+			struct clv_frame *fr;
+			for (uint64_t at = clv_max_u64(lo, e->addr); at < hi; at = clv_frame_end(fr)) {
+				fr = clv_frame_at(f->a, at);
+				if (fr->whole_slot != CLV_SLOT_NONE)
+					f->whole_inside += fr->size;
+			}
+		} else {
+			return false;
+		}
+	}
+	return e || !f->count || f->missing[f->count - 1].hi == f->hi;
+}
+
+static bool outside(const struct fill *f, const struct clv_frame *fr)
+{
+	return clv_frame_end(fr) <= f->lo || fr->addr >= f->hi;
+}
+
+enum pick { PICK_LARGEST_UP_TO, PICK_SMALLEST_FROM };
+
+/* A whole frame outside the window from one index. `complete`: only one that no work may still use. */
+static struct clv_frame *pick_in(const struct fill *f, const struct clv_binmap *whole, enum pick how, uint64_t size, bool complete)
+{
+	bool down = how == PICK_LARGEST_UP_TO;
+	struct clv_bin_node *n = down ? clv_bin_floor(whole, size) : clv_bin_ceil(whole, size);
+	for (int tries = 0; n && tries < 64; tries++) {
+		struct clv_frame *fr = n->owner;
+		if (outside(f, fr) && (!complete || clv_frame_complete(f->a, fr)))
+			return fr;
+		n = down ? clv_bin_down(whole, n, size) : clv_bin_up(whole, n, size);
+	}
+	return NULL;
+}
+
+static struct clv_frame *pick(const struct fill *f, enum pick how, uint64_t size, bool complete)
+{
+	struct clv_slot *any = f->a->slots[CLV_SLOT_ANY];
+	struct clv_frame *x = pick_in(f, any->whole, how, size, complete);
+	if (f->rq->slot == any)
+		return x;
+	struct clv_frame *y = pick_in(f, f->rq->slot->whole, how, size, complete);
+	if (!x || !y)
+		return x ? x : y;
+	return (how == PICK_LARGEST_UP_TO) == (x->size >= y->size) ? x : y;
+}
+
+/* Frames that fit into what is missing are mapped there: a move costs less than a release and a purchase, and needs no
+ * wait. Many small frames for a large run are not worth their calls. */
+static bool move_fitting(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	for (unsigned i = 0; i < f->count && a->held + f->need > cap; i++) {
+		struct run *r = &f->missing[i];
+		while (r->lo < r->hi) {
+			uint64_t rest = r->hi - r->lo;
+			struct clv_frame *fr = pick(f, PICK_LARGEST_UP_TO, rest, false);
+			if (!fr || (fr->size != rest && fr->size < rest / 8))
+				break;
+			uint64_t size = fr->size;
+			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
+			if (f->refused != CLV_OK)
+				return false;
+			r->lo += size;
+			f->need -= size;
+		}
+	}
+	return true;
+}
+
+/* Gives complete frames back until what is missing can be bought; false if there are not enough of them. */
+static bool release_for(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	while (a->held + f->need > cap) {
+		struct clv_frame *fr = pick(f, PICK_SMALLEST_FROM, a->held + f->need - cap, true);
+		if (!fr)
+			fr = pick(f, PICK_LARGEST_UP_TO, UINT64_MAX, true);
+		if (!fr)
+			return false;
+		f->refused = clv_frame_release(a, fr);
+		if (f->refused != CLV_OK)
+			return false;
+	}
+	return true;
+}
+
+/* The last resort that needs no wait: frames whose frees are pending in our own order are mapped at what is missing, also
+ * when they reach past it into unused addresses. */
+static bool move_beyond(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	for (unsigned i = 0; i < f->count && a->held + f->need > cap; i++) {
+		struct run *r = &f->missing[i];
+		while (r->lo < r->hi) {
+			uint64_t rest = r->hi - r->lo;
+			struct clv_frame *fr = pick(f, PICK_LARGEST_UP_TO, rest, false);
+			if (!fr)
+				fr = pick(f, PICK_SMALLEST_FROM, rest, false);
+			if (!fr)
+				return false;
+			struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
+			uint64_t size = fr->size;
+			if (r->lo + size > clv_extent_end(gap))
+				return false;
+			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
+			if (f->refused != CLV_OK)
+				return false;
+			uint64_t gained = clv_min_u64(size, rest);
+			r->lo += gained;
+			f->need -= gained;
+		}
+	}
+	return a->held + f->need <= cap;
+}
+
+static bool buy_missing(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	uint64_t most = piece_max(a, f->rq->size), least = f->rq->exact ? 0 : unit(a);
+	for (unsigned i = 0; i < f->count; i++) {
+		struct run *r = &f->missing[i];
+		while (r->lo < r->hi) {
+			uint64_t size = clv_min_u64(r->hi - r->lo, most);
+			if (r->lo + size == r->hi && size < least) {
+				/* the last piece: as much as is usual, where addresses and the cap allow */
+				struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
+				uint64_t room = clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
+				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
+			}
+			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, f->rq->slot->index);
+			if (f->refused == CLV_OUT_OF_MEMORY)
+				a->room = 0; /* less than we thought; asked anew before the next attempt */
+			if (f->refused != CLV_OK)
+				return false;
+			r->lo = clv_min_u64(r->hi, r->lo + size);
+		}
+	}
+	return true;
+}
+
+/* Maps all of the window, holding at most `cap`. A failure may have moved or released free frames, no more. */
+static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
+{
+	struct clv_arena *a = f->a;
+	if (!survey(f, w))
+		return false;
+	if (a->held + f->need > cap) {
+		if (!reclaim)
+			return false;
+		struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+		uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
+		if (a->held + f->need > cap + (usable - f->whole_inside))
+			return false;
+		clv_slot_poll(a, f->rq->slot);
+		if (!move_fitting(f, cap))
+			return false;
+		if (!release_for(f, cap) && !move_beyond(f, cap))
+			return false;
+	}
+	return buy_missing(f, cap);
+}
+
+/* The window is mapped: its holes become one of the request's slot, and the block is cut from it. */
+static struct clv_extent *take_window(struct clv_arena *a, const struct clv_request *rq, const struct clv_window *w)
+{
+	struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
+	for (struct clv_extent *cur = e; cur->addr < w->addr + rq->size;) {
+		if (cur->slot != rq->slot->index) {
+			cur = clv_space_retag(a, cur, rq->slot->index, 0);
+			continue;
+		}
+		if (clv_extent_end(cur) >= w->addr + rq->size)
+			break;
+		cur = cur->next;
+	}
+	e = clv_space_locate(a, w->anchor, w->addr);
+	return clv_space_carve(a, e, w->addr, rq->size, rq->slot->index);
+}
+
+/* ---- the ladder ---- */
+
+struct ladder {
+	struct clv_arena *a;
+	const struct clv_request *rq;
+	enum clv_result refused; /* by the driver, other than for want of memory */
+};
+
+static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
+{
+	struct clv_window windows[CLV_WINDOW_MAX];
+	unsigned n = clv_place(l->a, l->rq, windows);
+	if (n && windows[0].hole && windows[0].hole->slot == l->rq->slot->index) /* a hit */
+		return clv_space_carve(l->a, windows[0].hole, windows[0].addr, l->rq->size, l->rq->slot->index);
+	for (unsigned i = 0; i < n; i++) {
+		struct fill f = {.a = l->a, .rq = l->rq};
+		if (fill_window(&f, &windows[i], cap, reclaim))
+			return take_window(l->a, l->rq, &windows[i]);
+		if (f.refused != CLV_OK && f.refused != CLV_OUT_OF_MEMORY)
+			l->refused = f.refused;
+	}
+	return NULL;
+}
+
+/* Each step gains something or costs little; after each the search is made again. */
+static struct clv_extent *climb(struct ladder *l)
+{
+	struct clv_arena *a = l->a;
+	struct clv_slot *slot = l->rq->slot;
+	struct clv_extent *e;
+	uint64_t size = l->rq->size;
+	if ((e = attempt(l, soft_cap(a, size), true)))
+		return e;
+	/* events that have completed */
+	clv_reclaim_refresh(a);
+	bool gained = clv_streams_poll(a, slot);
+	gained |= clv_frames_reap(a) > 0;
+	gained |= clv_slabs_reap(a);
+	if (gained && (e = attempt(l, soft_cap(a, size), true)))
+		return e;
+	/* more of the device, as long as it gives */
+	if ((e = attempt(l, clv_reclaim_cap(a), false)))
+		return e;
+	clv_reclaim_refresh(a);
+	if ((e = attempt(l, clv_reclaim_cap(a), true)))
+		return e;
+	/* what other streams have freed, by a wait on the device */
+	if (clv_streams_adopt(a, slot) && (e = attempt(l, clv_reclaim_cap(a), true)))
+		return e;
+	/* what threads keep for themselves, and empty slabs */
+	if (clv_caches_flush(a) && (e = attempt(l, clv_reclaim_cap(a), true)))
+		return e;
+	/* the host waits */
+	gained = clv_streams_wait(a, slot);
+	gained |= clv_frames_reap(a) > 0;
+	gained |= clv_slabs_reap(a);
+	gained |= clv_streams_adopt(a, slot);
+	if (gained) {
+		clv_reclaim_refresh(a);
+		if ((e = attempt(l, clv_reclaim_cap(a), true)))
+			return e;
+	}
+	/* the driver's own verdict: somebody else may have freed since we asked */
+	clv_reclaim_refresh(a);
+	return attempt(l, clv_reclaim_cap(a), true);
+}
+
+struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why)
+{
+	if (!clv_pool_reserve(&a->extents, 8) || !clv_space_reserve_block(a)) {
+		*why = -ENOSPC;
+		return NULL;
+	}
+	struct ladder l = {a, rq, CLV_OK};
+	struct clv_extent *e = climb(&l);
+	if (!e)
+		*why = l.refused != CLV_OK ? -EIO : -ENOMEM;
+	return e;
+}
+
+uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
+{
+	uint64_t before = a->held;
+	for (int round = 0; round < 2 && a->held > keep; round++) {
+		clv_streams_poll(a, NULL);
+		clv_frames_reap(a);
+		for (struct clv_frame *f = a->frames, *next; f && a->held > keep; f = next) {
+			next = f->next;
+			if (f->whole_slot != CLV_SLOT_NONE && clv_frame_complete(a, f))
+				clv_frame_release(a, f);
+		}
+		if (!wait || a->held <= keep || !clv_streams_wait(a, NULL))
+			break;
+	}
+	return before - a->held;
+}

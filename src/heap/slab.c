@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+#include "slab.h"
+
+#include "../host/meta.h"
+#include "reclaim.h"
+#include "space.h"
+#include "streams.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct clv_late {
+	uint64_t addr, seq;
+	uint32_t slot;
+	struct clv_late *next;
+};
+
+uint32_t clv_class_size(unsigned cls)
+{
+	if (cls < 8)
+		return (cls + 1) * 512u;
+	return (5 + (cls - 8) % 4) << (10 + (cls - 8) / 4);
+}
+
+/* At least eight slots, in a power of two of units. */
+static unsigned slab_units(uint32_t slot_size)
+{
+	unsigned units = 1;
+	while (((uint64_t)units << CLV_UNIT_SHIFT) < 8ull * slot_size)
+		units *= 2;
+	return units;
+}
+
+static void link_partial(struct clv_arena *a, struct clv_slab *s)
+{
+	struct clv_slab **head = &a->slots[s->chunk->slot]->slabs->partial[s->cls];
+	s->next = *head;
+	s->link = head;
+	if (s->next)
+		s->next->link = &s->next;
+	*head = s;
+}
+
+static void unlink_partial(struct clv_slab *s)
+{
+	if (!s->link)
+		return;
+	*s->link = s->next;
+	if (s->next)
+		s->next->link = s->link;
+	s->link = NULL;
+}
+
+/* ---- chunks ---- */
+
+static void link_chunk(struct clv_slabs *slabs, struct clv_chunk *c)
+{
+	c->prev = NULL;
+	c->next = slabs->chunks;
+	if (c->next)
+		c->next->prev = c;
+	slabs->chunks = c;
+}
+
+static void unlink_chunk(struct clv_slabs *slabs, struct clv_chunk *c)
+{
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		slabs->chunks = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+}
+
+static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, int *why)
+{
+	struct clv_chunk *c = clv_meta_zalloc(sizeof(*c));
+	if (!c) {
+		*why = -ENOSPC;
+		return NULL;
+	}
+	struct clv_request rq = {.size = CLV_PAGE, .align = CLV_PAGE, .slot = slot, .exact = true};
+	c->extent = clv_reclaim_alloc(a, &rq, why);
+	if (!c->extent) {
+		clv_meta_free(c);
+		return NULL;
+	}
+	c->extent->chunk = true;
+	c->slot = slot->index;
+	link_chunk(slot->slabs, c);
+	a->chunk_count++;
+	clv_pagemap_set_chunk(&a->pages, c->extent->addr, c);
+	return c;
+}
+
+static void free_chunk(struct clv_arena *a, struct clv_chunk *c)
+{
+	struct clv_slot *slot = a->slots[c->slot];
+	clv_pagemap_set_chunk(&a->pages, c->extent->addr, NULL);
+	unlink_chunk(slot->slabs, c);
+	a->chunk_count--;
+	uint64_t seq = clv_slot_freed(a, slot, CLV_PAGE, false);
+	c->extent->chunk = false;
+	clv_space_free(a, c->extent, slot->index, seq);
+	clv_meta_free(c);
+}
+
+/* A free, aligned run of units, as a mask of their bits; 0: none. */
+static uint32_t find_units(const struct clv_chunk *c, unsigned units, unsigned *first)
+{
+	uint32_t mask = units == 32 ? UINT32_MAX : (1u << units) - 1;
+	for (unsigned i = 0; i < CLV_UNITS; i += units)
+		if (!(c->used_units & mask << i)) {
+			*first = i;
+			return mask << i;
+		}
+	return 0;
+}
+
+static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, unsigned cls, int *why)
+{
+	uint32_t size = clv_class_size(cls);
+	unsigned units = slab_units(size), first = 0;
+	struct clv_slab *s = clv_meta_zalloc(sizeof(*s));
+	if (!s) {
+		*why = -ENOSPC;
+		return NULL;
+	}
+	struct clv_chunk *c = slot->slabs->chunks;
+	uint32_t mask = 0;
+	while (c && !(mask = find_units(c, units, &first)))
+		c = c->next;
+	if (!c) {
+		c = new_chunk(a, slot, why);
+		if (!c) {
+			clv_meta_free(s);
+			return NULL;
+		}
+		mask = find_units(c, units, &first);
+	}
+	c->used_units |= mask;
+	s->chunk = c;
+	s->addr = c->extent->addr + ((uint64_t)first << CLV_UNIT_SHIFT);
+	s->slot_size = size;
+	s->slots = (uint16_t)(((uint64_t)units << CLV_UNIT_SHIFT) / size);
+	s->cls = (uint8_t)cls;
+	s->first_unit = (uint8_t)first;
+	s->units = (uint8_t)units;
+	for (unsigned i = 0; i < s->slots; i++)
+		s->free_bits[i / 64] |= 1ull << (i % 64);
+	for (unsigned i = 0; i < units; i++)
+		atomic_store_explicit(&c->units[first + i], s, memory_order_release);
+	link_partial(a, s);
+	return s;
+}
+
+static void free_slab(struct clv_arena *a, struct clv_slab *s)
+{
+	struct clv_chunk *c = s->chunk;
+	unlink_partial(s);
+	for (unsigned i = 0; i < s->units; i++) {
+		atomic_store_explicit(&c->units[s->first_unit + i], NULL, memory_order_release);
+		c->used_units &= ~(1u << (s->first_unit + i));
+	}
+	clv_meta_free(s);
+	/* one empty chunk is kept against coming and going at the edge */
+	if (!c->used_units && (c->prev || c->next))
+		free_chunk(a, c);
+}
+
+/* ---- slots ---- */
+
+unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, uint64_t *out, int *why)
+{
+	if (!slot->slabs && !(slot->slabs = clv_meta_zalloc(sizeof(*slot->slabs)))) {
+		*why = -ENOSPC;
+		return 0;
+	}
+	unsigned got = 0;
+	while (got < n) {
+		struct clv_slab *s = slot->slabs->partial[cls];
+		/* a new slab only for the first: the rest is a convenience */
+		if (!s && (got || !(s = new_slab(a, slot, cls, why))))
+			break;
+		for (unsigned w = 0; w < CLV_ARRAY_LEN(s->free_bits) && got < n; w++)
+			while (s->free_bits[w] && got < n) {
+				unsigned number = w * 64 + (unsigned)__builtin_ctzll(s->free_bits[w]);
+				s->free_bits[w] &= s->free_bits[w] - 1;
+				out[got++] = s->addr + (uint64_t)number * s->slot_size;
+				a->slabs_taken += s->slot_size;
+				s->taken++;
+			}
+		if (s->taken == s->slots)
+			unlink_partial(s);
+	}
+	return got;
+}
+
+void clv_slab_give(struct clv_arena *a, uint64_t addr)
+{
+	unsigned number;
+	struct clv_slab *s = clv_slab_find(a, addr, &number);
+	if (s->taken == s->slots)
+		link_partial(a, s);
+	s->free_bits[number / 64] |= 1ull << (number % 64);
+	s->taken--;
+	a->slabs_taken -= s->slot_size;
+	if (!s->taken)
+		free_slab(a, s);
+}
+
+void clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on)
+{
+	uint64_t seq = clv_slot_freed(a, freed_on, 0, true);
+	if (!clv_pool_reserve(&a->late_pool, 1)) {
+		a->host_waits++; /* no memory to remember it by: wait instead */
+		a->driver->stream_synchronize(a->driver, freed_on->stream);
+		clv_slab_give(a, addr);
+		return;
+	}
+	struct clv_late *l = clv_pool_take(&a->late_pool);
+	l->addr = addr;
+	l->slot = freed_on->index;
+	l->seq = seq;
+	l->next = a->late;
+	a->late = l;
+}
+
+bool clv_slabs_reap(struct clv_arena *a)
+{
+	bool any = false;
+	for (struct clv_late **link = &a->late, *l; (l = *link);) {
+		struct clv_slot *slot = a->slots[l->slot];
+		if (slot->completed < l->seq)
+			clv_slot_poll(a, slot);
+		if (slot->completed < l->seq) {
+			link = &l->next;
+			continue;
+		}
+		*link = l->next;
+		clv_slab_give(a, l->addr);
+		clv_pool_give(&a->late_pool, l);
+		any = true;
+	}
+	return any;
+}
+
+bool clv_slabs_shrink(struct clv_arena *a)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		struct clv_slabs *slabs = a->slots[i]->slabs;
+		for (struct clv_chunk *c = slabs ? slabs->chunks : NULL, *next; c; c = next) {
+			next = c->next;
+			if (!c->used_units) {
+				free_chunk(a, c);
+				any = true;
+			}
+		}
+	}
+	return any;
+}
+
+void clv_slabs_orphan(struct clv_arena *a, struct clv_slot *slot)
+{
+	for (struct clv_late *l = a->late; l; l = l->next)
+		if (l->slot == slot->index) {
+			l->slot = CLV_SLOT_ANY;
+			l->seq = 0;
+		}
+	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+	struct clv_slabs *from = slot->slabs;
+	if (!from)
+		return;
+	if (!any->slabs) {
+		any->slabs = from;
+		slot->slabs = NULL;
+		for (struct clv_chunk *c = from->chunks; c; c = c->next)
+			c->slot = CLV_SLOT_ANY;
+		return;
+	}
+	while (from->chunks) {
+		struct clv_chunk *c = from->chunks;
+		unlink_chunk(from, c);
+		c->slot = CLV_SLOT_ANY;
+		link_chunk(any->slabs, c);
+		for (unsigned u = 0; u < CLV_UNITS; u++) {
+			struct clv_slab *s = c->units[u];
+			if (s && s->first_unit == u && s->link) {
+				unlink_partial(s);
+				link_partial(a, s);
+			}
+		}
+	}
+}
+
+void clv_slabs_init(struct clv_arena *a)
+{
+	clv_pool_init(&a->late_pool, sizeof(struct clv_late));
+}
+
+void clv_slab_block_at(const struct clv_arena *a, uint64_t addr, uint64_t *start, uint64_t *requested)
+{
+	struct clv_chunk *chunk = clv_pagemap_chunk(&a->pages, addr);
+	struct clv_slab *s = chunk ? chunk->units[addr >> CLV_UNIT_SHIFT & (CLV_UNITS - 1)] : NULL;
+	*start = 0;
+	if (!s)
+		return;
+	unsigned number = (unsigned)((addr - s->addr) / s->slot_size);
+	if (number < s->slots && s->live_bits[number / 64] >> (number % 64) & 1) {
+		*start = s->addr + (uint64_t)number * s->slot_size;
+		*requested = s->requested[number];
+	}
+}
+
+void clv_slabs_fini(struct clv_arena *a)
+{
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		struct clv_slabs *slabs = a->slots[i]->slabs;
+		for (struct clv_chunk *c = slabs ? slabs->chunks : NULL, *next; c; c = next) {
+			next = c->next;
+			for (unsigned u = 0; u < CLV_UNITS; u++) {
+				struct clv_slab *s = c->units[u];
+				if (s && s->first_unit == u)
+					clv_meta_free(s);
+			}
+			clv_meta_free(c);
+		}
+		clv_meta_free(slabs);
+	}
+	clv_pool_fini(&a->late_pool);
+}
+
+const char *clv_slabs_check(const struct clv_arena *a, uint64_t *taken)
+{
+	*taken = 0;
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		const struct clv_slabs *slabs = a->slots[i]->slabs;
+		for (const struct clv_chunk *c = slabs ? slabs->chunks : NULL; c; c = c->next) {
+			if (c->slot != i || !c->extent->chunk || c->extent->kind != CLV_LIVE)
+				return "slab: a chunk is not a live extent of its slot";
+			if (clv_pagemap_chunk(&a->pages, c->extent->addr) != c)
+				return "slab: the pagemap does not know a chunk";
+			for (unsigned u = 0; u < CLV_UNITS; u++) {
+				const struct clv_slab *s = c->units[u];
+				if (!s != !(c->used_units >> u & 1))
+					return "slab: a unit is used by no slab, or free under one";
+				if (!s || s->first_unit != u)
+					continue;
+				unsigned free_slots = 0;
+				for (unsigned w = 0; w < CLV_ARRAY_LEN(s->free_bits); w++) {
+					free_slots += (unsigned)__builtin_popcountll(s->free_bits[w]);
+					if (s->free_bits[w] & s->live_bits[w])
+						return "slab: a slot is free and live";
+				}
+				if (free_slots + s->taken != s->slots || !s->taken)
+					return "slab: free and taken slots do not add up, or an empty slab is kept";
+				if (!s->link != !free_slots)
+					return "slab: a slab with free slots is not in its partial list";
+				*taken += (uint64_t)s->taken * s->slot_size;
+			}
+		}
+	}
+	return NULL;
+}

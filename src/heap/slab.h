@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * slab: requests of up to 32 KiB. A *chunk* is a live extent of 2 MiB; it is cut into units of 64 KiB, runs of units are
+ * slabs, and a slab has equal slots of one size class. Chunks belong to one stream's slot, and so do the slots in them.
+ * Guarded by the arena's lock, but for the bits that say which slots are live: threads set and clear those without it.
+ *
+ * Invariants: (1) a slot is in one of four states: free in its slab (its free bit is set), live (its live bit is set), in
+ * a thread's cache, or late (freed on another stream whose work is not done); (2) `taken` of a slab counts those that are
+ * not free; (3) a slab with free slots is in the partial list of its slot and class; (4) an empty slab has no units.
+ */
+#ifndef CLV_SLAB_H
+#define CLV_SLAB_H
+
+#include "arena.h"
+
+#define CLV_SMALL_MAX (32 * CLV_KIB)
+#define CLV_CLASS_COUNT 20u
+#define CLV_UNIT_SHIFT 16
+#define CLV_UNITS 32u       /* in a chunk */
+#define CLV_SLAB_SLOTS 128u /* at most: 64 KiB in slots of 512 B */
+
+struct clv_slab {
+	struct clv_slab *next, **link; /* in the partial list; link NULL: in none */
+	struct clv_chunk *chunk;
+	uint64_t addr;
+	uint32_t slot_size;
+	uint16_t slots, taken;
+	uint8_t cls, first_unit, units;
+	uint64_t free_bits[CLV_SLAB_SLOTS / 64];
+	_Atomic uint64_t live_bits[CLV_SLAB_SLOTS / 64];
+	uint16_t requested[CLV_SLAB_SLOTS]; /* of live slots, in bytes */
+};
+
+struct clv_chunk {
+	struct clv_extent *extent;
+	_Atomic uint32_t slot; /* whose order its slots are free in */
+	uint32_t used_units;   /* a bit each */
+	_Atomic(struct clv_slab *) units[CLV_UNITS];
+	struct clv_chunk *prev, *next; /* of the same slot */
+};
+
+struct clv_slabs {
+	struct clv_slab *partial[CLV_CLASS_COUNT];
+	struct clv_chunk *chunks;
+};
+
+static inline unsigned clv_class_of(uint64_t size); /* size in 1 .. CLV_SMALL_MAX */
+uint32_t clv_class_size(unsigned cls);
+
+/* Takes up to n slots of a class; returns how many, and if 0 *why (see clv_reclaim_alloc). */
+unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, uint64_t *out, int *why);
+
+/* A slot that is not live goes back into its slab. */
+void clv_slab_give(struct clv_arena *a, uint64_t addr);
+
+/* The same for a slot freed on another stream than its chunk's: when that stream's work is done. */
+void clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on);
+
+/* Late slots that are complete go back; true if any did. */
+bool clv_slabs_reap(struct clv_arena *a);
+
+/* Empty chunks become holes; true if any did. */
+bool clv_slabs_shrink(struct clv_arena *a);
+
+/* The slot's stream is gone and drained: its chunks are ANY's from now on. */
+void clv_slabs_orphan(struct clv_arena *a, struct clv_slot *slot);
+
+void clv_slabs_init(struct clv_arena *a);
+void clv_slabs_fini(struct clv_arena *a);
+
+/* The live block around an address in a chunk; *start 0: none. */
+void clv_slab_block_at(const struct clv_arena *a, uint64_t addr, uint64_t *start, uint64_t *requested);
+
+/* NULL, or the invariant that does not hold. `taken` gets the bytes of slots out of the slabs. */
+const char *clv_slabs_check(const struct clv_arena *a, uint64_t *taken);
+
+/* Without the lock: the slab of a slot and its number. NULL: the address is not the start of a slot. */
+static inline struct clv_slab *clv_slab_find(const struct clv_arena *a, uint64_t addr, unsigned *number)
+{
+	struct clv_chunk *chunk = clv_pagemap_chunk(&a->pages, addr);
+	*number = 0;
+	if (!chunk)
+		return NULL;
+	struct clv_slab *slab = atomic_load_explicit(&chunk->units[addr >> CLV_UNIT_SHIFT & (CLV_UNITS - 1)], memory_order_acquire);
+	if (!slab)
+		return NULL;
+	uint64_t offset = addr - slab->addr;
+	*number = (unsigned)(offset / slab->slot_size);
+	return offset % slab->slot_size == 0 && *number < slab->slots ? slab : NULL;
+}
+
+/* Without the lock: false if the slot was not live, so that of two frees only one succeeds. */
+static inline bool clv_slab_clear_live(struct clv_slab *slab, unsigned number)
+{
+	uint64_t bit = 1ull << (number % 64);
+	return atomic_fetch_and_explicit(&slab->live_bits[number / 64], ~bit, memory_order_acq_rel) & bit;
+}
+
+static inline void clv_slab_set_live(struct clv_slab *slab, unsigned number, uint64_t requested)
+{
+	slab->requested[number] = (uint16_t)requested;
+	atomic_fetch_or_explicit(&slab->live_bits[number / 64], 1ull << (number % 64), memory_order_release);
+}
+
+/* Classes: each multiple of 512 B up to 4 KiB, then four in each doubling. */
+static inline unsigned clv_class_of(uint64_t size)
+{
+	unsigned grains = (unsigned)((size + CLV_GRAIN - 1) / CLV_GRAIN);
+	if (grains <= 8)
+		return grains - 1;
+	unsigned log2 = clv_log2(grains - 1);
+	return 8 + (log2 - 3) * 4 + ((grains - 1) >> (log2 - 2)) - 4;
+}
+
+#endif

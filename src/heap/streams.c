@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+#include "streams.h"
+
+#include "../host/meta.h"
+#include "space.h"
+
+#include <string.h>
+
+/* An event costs 0.6 us to record and query; so much must have been freed since the last one to be worth it. */
+#define EVENT_BYTES (8 * CLV_MIB)
+
+static unsigned hash_of(uint64_t id)
+{
+	return (unsigned)(clv_mix64(id) % CLV_ARRAY_LEN(((struct clv_arena *)0)->slot_hash));
+}
+
+static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
+{
+	struct clv_slot *slot = NULL;
+	for (uint32_t i = 1; i < a->slot_count && !slot; i++)
+		if (!a->slots[i]->used)
+			slot = a->slots[i];
+	if (!slot) {
+		if (a->slot_count == a->slot_room) {
+			uint32_t room = a->slot_room ? a->slot_room * 2 : 8;
+			struct clv_slot **slots = clv_meta_realloc(a->slots, room * sizeof(struct clv_slot *));
+			if (!slots)
+				return NULL;
+			a->slots = slots;
+			a->slot_room = room;
+		}
+		slot = clv_meta_zalloc(sizeof(*slot));
+		if (!slot)
+			return NULL;
+		slot->index = a->slot_count;
+		slot->linger_tail = &slot->lingers;
+		a->slots[a->slot_count++] = slot;
+	}
+	if (!clv_slot_ready(slot))
+		return NULL;
+	slot->stream = stream;
+	slot->used = true;
+	unsigned h = hash_of(stream.id);
+	slot->hash_next = a->slot_hash[h];
+	a->slot_hash[h] = slot;
+	return slot;
+}
+
+bool clv_streams_init(struct clv_arena *a)
+{
+	return new_slot(a, CLEAVE_STREAM_ANY) != NULL;
+}
+
+void clv_streams_fini(struct clv_arena *a)
+{
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		struct clv_slot *slot = a->slots[i];
+		for (unsigned k = 0; k < slot->count; k++)
+			a->driver->event_destroy(a->driver, slot->events[(slot->first + k) % CLV_SLOT_EVENTS].event);
+		clv_meta_free(slot->holes);
+		clv_meta_free(slot);
+	}
+	for (unsigned i = 0; i < a->spare_count; i++)
+		a->driver->event_destroy(a->driver, a->spare_events[i]);
+	clv_meta_free(a->spare_events);
+	clv_meta_free(a->slots);
+}
+
+struct clv_slot *clv_slot_find(const struct clv_arena *a, uint64_t stream_id)
+{
+	struct clv_slot *slot = a->slot_hash[hash_of(stream_id)];
+	while (slot && slot->stream.id != stream_id)
+		slot = slot->hash_next;
+	return slot;
+}
+
+struct clv_slot *clv_slot_get(struct clv_arena *a, cleave_stream stream)
+{
+	struct clv_slot *slot = clv_slot_find(a, stream.id);
+	if (!slot)
+		return new_slot(a, stream);
+	slot->stream.handle = stream.handle;
+	return slot;
+}
+
+bool clv_slot_ready(struct clv_slot *slot)
+{
+	if (slot->holes)
+		return true;
+	struct clv_binmap *maps = clv_meta_zalloc(3 * sizeof(*maps));
+	if (!maps)
+		return false;
+	slot->holes = maps;
+	slot->parts = maps + 1;
+	slot->whole = maps + 2;
+	return true;
+}
+
+/* ---- events ---- */
+
+static clv_event take_event(struct clv_arena *a)
+{
+	if (a->spare_count)
+		return a->spare_events[--a->spare_count];
+	clv_event event;
+	return a->driver->event_create(a->driver, &event, a->device) == CLV_OK ? event : 0;
+}
+
+static void give_event(struct clv_arena *a, clv_event event)
+{
+	if (a->spare_count == a->spare_room) {
+		unsigned room = a->spare_room ? a->spare_room * 2 : 64;
+		clv_event *events = clv_meta_realloc(a->spare_events, room * sizeof(*events));
+		if (!events) {
+			a->driver->event_destroy(a->driver, event);
+			return;
+		}
+		a->spare_events = events;
+		a->spare_room = room;
+	}
+	a->spare_events[a->spare_count++] = event;
+}
+
+/* An event that covers all frees of the slot so far. When the ring is full its last event is recorded anew: it then covers
+ * more and completes later. False if the driver refuses; nothing changes then. */
+static bool record(struct clv_arena *a, struct clv_slot *slot)
+{
+	if (slot->recorded_seq == slot->seq)
+		return true;
+	bool full = slot->count == CLV_SLOT_EVENTS;
+	unsigned last = (slot->first + slot->count - 1) % CLV_SLOT_EVENTS;
+	clv_event event = full ? slot->events[last].event : take_event(a);
+	if (!event)
+		return false;
+	if (a->driver->event_record(a->driver, event, slot->stream) != CLV_OK) {
+		if (!full)
+			give_event(a, event);
+		return false;
+	}
+	if (!full) {
+		last = (slot->first + slot->count) % CLV_SLOT_EVENTS;
+		slot->count++;
+	}
+	slot->events[last].event = event;
+	slot->events[last].seq = slot->seq;
+	slot->recorded_seq = slot->seq;
+	slot->unrecorded_bytes = 0;
+	return true;
+}
+
+uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now)
+{
+	if (slot->index == CLV_SLOT_ANY)
+		return 0;
+	slot->seq++;
+	slot->unrecorded_bytes += bytes;
+	if (now || slot->unrecorded_bytes >= EVENT_BYTES)
+		record(a, slot); /* a refusal only means that completion is learned later */
+	return slot->seq;
+}
+
+static void pop_event(struct clv_arena *a, struct clv_slot *slot)
+{
+	slot->completed = slot->events[slot->first].seq;
+	give_event(a, slot->events[slot->first].event);
+	slot->first = (slot->first + 1) % CLV_SLOT_EVENTS;
+	slot->count--;
+}
+
+bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot)
+{
+	uint64_t before = slot->completed;
+	while (slot->count) {
+		a->polls++;
+		if (a->driver->event_query(a->driver, slot->events[slot->first].event) != CLV_OK)
+			break;
+		pop_event(a, slot);
+	}
+	return slot->completed != before;
+}
+
+/* ---- holes change hands ---- */
+
+/* Calls retag for the holes of `slot` up to `seq`; bins change while we walk, so start anew after each. */
+static bool retag_all(struct clv_arena *a, struct clv_slot *slot, uint64_t upto, uint32_t to, uint64_t seq)
+{
+	bool any = false;
+	for (unsigned bin = 0; bin < CLV_BIN_COUNT; bin++) {
+		if (!slot->holes->words[bin / 64]) {
+			bin |= 63;
+			continue;
+		}
+		for (struct clv_bin_node *n = slot->holes->heads[bin], *next; n; n = next) {
+			next = n->next;
+			struct clv_extent *hole = n->owner;
+			if (hole->hole.seq > upto)
+				continue;
+			/* joins only with holes of `to`: this slot's other holes, and `next`, stay where they are */
+			clv_space_retag(a, hole, to, seq);
+			any = true;
+		}
+	}
+	return any;
+}
+
+bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own)
+{
+	bool any = false;
+	for (uint32_t i = 1; i < a->slot_count; i++) {
+		struct clv_slot *slot = a->slots[i];
+		if (!slot->used)
+			continue;
+		bool rose = clv_slot_poll(a, slot);
+		any |= rose;
+		if (slot != own && slot->holes->count)
+			any |= retag_all(a, slot, slot->completed, CLV_SLOT_ANY, 0);
+	}
+	return any;
+}
+
+bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
+{
+	if (own->index == CLV_SLOT_ANY)
+		return false;
+	bool any = false;
+	for (uint32_t i = 1; i < a->slot_count; i++) {
+		struct clv_slot *slot = a->slots[i];
+		if (slot == own || !slot->used || !slot->holes->count || !record(a, slot))
+			continue;
+		if (slot->count) { /* the last event covers every free */
+			clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
+			if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
+				continue;
+			a->device_waits++;
+		}
+		/* what was the other's is ours from here on, and complete when we are */
+		own->seq++;
+		any |= retag_all(a, slot, UINT64_MAX, own->index, own->seq);
+	}
+	return any;
+}
+
+/* The host waits for all frees of the slot. */
+static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
+{
+	if (slot->completed == slot->seq || slot->index == CLV_SLOT_ANY)
+		return false;
+	if (record(a, slot) && slot->count) {
+		clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
+		if (a->driver->event_synchronize(a->driver, last) != CLV_OK)
+			return false;
+		while (slot->count)
+			pop_event(a, slot);
+	} else if (a->driver->stream_synchronize(a->driver, slot->stream) == CLV_OK) {
+		while (slot->count)
+			pop_event(a, slot);
+		slot->completed = slot->recorded_seq = slot->seq;
+	} else {
+		return false;
+	}
+	a->host_waits++;
+	return true;
+}
+
+bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)
+{
+	bool any = false;
+	for (uint32_t i = 1; i < a->slot_count; i++)
+		if (a->slots[i]->used)
+			any |= wait_for(a, a->slots[i]);
+	return clv_streams_poll(a, own) || any;
+}
+
+void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
+{
+	wait_for(a, slot);
+	while (slot->count)
+		pop_event(a, slot);
+	slot->completed = slot->recorded_seq = slot->seq;
+}
+
+void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
+{
+	if (slot->holes->count)
+		retag_all(a, slot, UINT64_MAX, CLV_SLOT_ANY, 0);
+	for (struct clv_frame *f = a->frames; f; f = f->next)
+		if (f->busy_slot == slot->index)
+			f->busy_slot = CLV_SLOT_ANY;
+	struct clv_slot **link = &a->slot_hash[hash_of(slot->stream.id)];
+	while (*link != slot)
+		link = &(*link)->hash_next;
+	*link = slot->hash_next;
+	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+	while (slot->lingers) {
+		struct clv_extent *e = slot->lingers;
+		clv_slot_unlinger(slot);
+		clv_slot_linger(any, e, 0);
+	}
+	slot->used = false;
+	slot->seq = slot->completed = slot->recorded_seq = slot->unrecorded_bytes = 0;
+}
+
+/* ---- old addresses of moved frames ---- */
+
+void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq)
+{
+	e->slot = slot->index;
+	e->linger.seq = seq;
+	e->linger.next = NULL;
+	*slot->linger_tail = e;
+	slot->linger_tail = &e->linger.next;
+}
+
+void clv_slot_unlinger(struct clv_slot *slot)
+{
+	slot->lingers = slot->lingers->linger.next;
+	if (!slot->lingers)
+		slot->linger_tail = &slot->lingers;
+}

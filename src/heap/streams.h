@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * streams: in whose order free memory is free. Guarded by the arena's lock.
+ *
+ * A stream becomes a slot of the arena at its first use. Each free on it counts up its `seq`. An event recorded after the
+ * free number n tells, when it completes, that nothing on the stream still uses what was freed up to n. Events are
+ * recorded when much has been freed since the last one, when the freeing stream is not the allocating one, and when
+ * another stream is in need; so a program with one stream pays for few.
+ *
+ * Invariants: completed <= recorded_seq <= seq; the events of a ring have rising seq; a hole of a slot is complete once
+ * completed >= hole.seq; lingers are ended in the order in which they began.
+ */
+#ifndef CLV_STREAMS_H
+#define CLV_STREAMS_H
+
+#include "arena.h"
+
+bool clv_streams_init(struct clv_arena *a); /* makes slot 0, ANY */
+void clv_streams_fini(struct clv_arena *a);
+
+/* The slot of a stream, made if new; NULL if host memory is out. */
+struct clv_slot *clv_slot_get(struct clv_arena *a, cleave_stream stream);
+struct clv_slot *clv_slot_find(const struct clv_arena *a, uint64_t stream_id);
+
+/* Makes the indexes that a slot with holes needs; false if host memory is out. */
+bool clv_slot_ready(struct clv_slot *slot);
+
+/* Counts a free of `bytes` on the slot and records an event if one is due. `now`: record at once. Returns its seq. */
+uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now);
+
+/* Asks after the oldest events; true if `completed` rose. */
+bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot);
+
+/* Polls every slot and turns complete holes of others than `own` into ANY; true if any was. */
+bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own);
+
+/* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY cannot
+ * wait on the device. True if any hole was gained. */
+bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
+
+/* The host waits until all frees up to now are complete. True if anything was waited for. */
+bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
+
+/* Waits until all frees of the slot are complete; a stream that cannot be waited for is gone with its context. */
+void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
+
+/* A drained slot's holes become ANY's, and it can be used for another stream. Its slabs must be gone. */
+void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot);
+
+void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq); /* appends */
+void clv_slot_unlinger(struct clv_slot *slot);                                   /* takes the first away */
+
+#endif
