@@ -9,7 +9,10 @@
 
 #include "../src/base/base.h"
 
+#ifndef PICKLE_JSON_DEMAND /* what must hold, in a program that is no Check test */
 #include <check.h>
+#define PICKLE_JSON_DEMAND(holds, ...) ck_assert_msg(holds, __VA_ARGS__)
+#endif
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +39,7 @@ static inline void pj_bytes(struct pickle_writer *w, const void *bytes, size_t n
 	if (w->size + n > w->cap) {
 		w->cap = (w->size + n) * 2;
 		w->data = realloc(w->data, w->cap);
-		ck_assert_ptr_nonnull(w->data);
+		PICKLE_JSON_DEMAND(w->data != NULL, "out of memory");
 	}
 	memcpy(w->data + w->size, bytes, n);
 	w->size += n;
@@ -185,7 +188,7 @@ static inline void pj_value(struct pickle_writer *w, const json_t *v, const char
 			pj_tuple(w, special);
 		} else if ((special = json_object_get(v, "$ref"))) {
 			json_t *index = json_object_get(w->keys, json_string_value(special));
-			ck_assert_msg(index != NULL, "no value of %s yet", json_string_value(special));
+			PICKLE_JSON_DEMAND(index != NULL, "no value of %s yet", json_string_value(special));
 			pj_get(w, (uint32_t)json_integer_value(index));
 		} else {
 			pj_container(w, v, key);
@@ -229,7 +232,7 @@ static inline struct pickle_writer pickle_of(const char *text, enum pickle_style
 			*c = '"';
 	json_error_t error;
 	json_t *v = json_loads(json, JSON_DECODE_ANY, &error);
-	ck_assert_msg(v != NULL, "line %d, column %d: %s in %s", error.line, error.column, error.text, json);
+	PICKLE_JSON_DEMAND(v != NULL, "line %d, column %d: %s in %s", error.line, error.column, error.text, json);
 	pj_op(&w, 0x80);
 	pj_op(&w, style == PICKLE_PYTHON ? 4 : 2);
 	size_t frame = w.size;

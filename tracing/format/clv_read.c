@@ -540,7 +540,9 @@ static bool settle_state(struct reader *r, struct part *part)
 		if (r->ended)
 			return clv_error_at(r->err, r->in->name, r->chunk_at, "device %d: segments or blocks are missing",
 					    h->device);
-		h->segment_count = h->block_record_count = 0;
+		h->segment_count = h->block_record_count = h->pool_count = 0;
+		clv_mem_free(h->pools);
+		h->pools = NULL;
 		h->has_state = false;
 		return true;
 	}

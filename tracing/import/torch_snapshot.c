@@ -523,8 +523,9 @@ static void refuse_event(const struct clv_input *in, size_t event, const char *w
 		s.refusal = why;
 		read_snapshot(&s, in);
 		snapshot_clear(&s);
-		clv_trace_free(s.trace);
 	}
+	if (event != SIZE_MAX)
+		clv_trace_free(s.trace);
 	clv_error_set(err, "%s: %.400s", in->name, why); /* unless it was said, with the place */
 }
 
