@@ -15,6 +15,7 @@
 
 #define MAX_COLUMNS 64
 #define DAY_US ((uint64_t)86400 * 1000000)
+#define SLOW_US ((uint64_t)60 * 1000000) /* a thread is not this late */
 
 enum column { COL_TIME, COL_ACTION, COL_POINTER, COL_SIZE, COL_STREAM, COL_COUNT };
 
@@ -213,7 +214,7 @@ static bool parse_time(struct log *l, struct cell c, uint64_t *out)
 	if (!take_digits(&c, 1, 2, &h) || !take_char(&c, ":") || !take_digits(&c, 2, 2, &m) || !take_char(&c, ":") ||
 	    !take_digits(&c, 2, 2, &s) || h > 23 || m > 59 || s > 60)
 		return false;
-	if (take_char(&c, ".,:")) {
+	if (take_char(&c, ".:")) {
 		uint64_t scale = 100000;
 		if (!c.len)
 			return false;
@@ -225,10 +226,15 @@ static bool parse_time(struct log *l, struct cell c, uint64_t *out)
 		return false;
 	uint64_t t = ((h * 60 + m) * 60 + s) * 1000000 + us;
 	if (!dated) {
-		/* Lines of several threads may be a little out of order; more than half a day back is the next day. */
-		if (l->day + t + DAY_US / 2 < l->last_time)
-			l->day += DAY_US;
+		/* Lines of several threads may be a little out of order; more than half a day back is the next day, and a
+		 * line from just before midnight may come after it. */
 		t += l->day;
+		if (t + DAY_US / 2 < l->last_time) {
+			l->day += DAY_US;
+			t += DAY_US;
+		} else if (l->day && t > l->last_time + DAY_US / 2 && t - DAY_US + SLOW_US > l->last_time) {
+			t -= DAY_US;
+		}
 	}
 	*out = date + t;
 	l->last_time = *out;
