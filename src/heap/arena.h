@@ -52,6 +52,7 @@ struct clv_extent {
 		} gap;
 		struct {
 			uint64_t requested;
+			uint64_t seq; /* work before this point of the slot's order may still use the memory */
 			struct clv_extent *hash_next;            /* in arena->blocks */
 			struct clv_extent *frame_next, **frame_link; /* in frame->starts */
 		} live;
@@ -70,6 +71,7 @@ struct clv_frame {
 	struct clv_extent *hole; /* that hole, while there is one */
 	uint32_t busy_slot;     /* complete once this slot has passed busy_seq */
 	uint64_t busy_seq;
+	bool mixed; /* other slots had frees here that were not complete; never of a whole frame */
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
 	struct clv_frame *prev, *next; /* all frames of the arena */

@@ -77,7 +77,7 @@ static enum clv_result map_with_access(struct clv_arena *a, struct clv_extent *a
 
 bool clv_frame_complete(const struct clv_arena *a, const struct clv_frame *f)
 {
-	return f->busy_slot == CLV_SLOT_ANY || a->slots[f->busy_slot]->completed >= f->busy_seq;
+	return clv_slot_passed(a, f->busy_slot, f->busy_seq);
 }
 
 enum clv_result clv_frame_buy(struct clv_arena *a, struct clv_extent *anchor, uint64_t addr, uint64_t size, uint32_t slot)
