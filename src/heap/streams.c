@@ -299,7 +299,7 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
 	while (slot->lingers) {
 		struct clv_extent *e = slot->lingers;
-		clv_slot_unlinger(slot);
+		clv_slot_unlinger(slot, &slot->lingers);
 		clv_slot_linger(any, e, 0);
 	}
 	slot->used = false;
@@ -317,9 +317,10 @@ void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq)
 	slot->linger_tail = &e->linger.next;
 }
 
-void clv_slot_unlinger(struct clv_slot *slot)
+void clv_slot_unlinger(struct clv_slot *slot, struct clv_extent **link)
 {
-	slot->lingers = slot->lingers->linger.next;
-	if (!slot->lingers)
-		slot->linger_tail = &slot->lingers;
+	struct clv_extent *e = *link;
+	if (slot->linger_tail == &e->linger.next)
+		slot->linger_tail = link;
+	*link = e->linger.next;
 }

@@ -54,6 +54,6 @@ void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot);
 
 void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq); /* appends */
-void clv_slot_unlinger(struct clv_slot *slot);                                   /* takes the first away */
+void clv_slot_unlinger(struct clv_slot *slot, struct clv_extent **link); /* takes what *link is away */
 
 #endif
