@@ -38,6 +38,11 @@ struct clv_window {
 /* Up to CLV_WINDOW_MAX windows, cheapest first. */
 unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv_window *windows);
 
+/* The common case alone: true if the cheapest window is mapped, lies in one hole and is free in the order of the request's
+ * slot. *window is then what clv_place would give first, but for the anchor. Much less work, since what costs more than the
+ * best so far need not be looked at to its end. */
+bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window);
+
 /* May `slot` use the hole? */
 static inline bool clv_hole_usable(const struct clv_extent *hole, const struct clv_slot *slot)
 {

@@ -294,10 +294,10 @@ struct ladder {
 
 static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 {
-	struct clv_window windows[CLV_WINDOW_MAX];
+	struct clv_window windows[CLV_WINDOW_MAX], hit;
+	if (clv_place_hit(l->a, l->rq, &hit))
+		return clv_space_carve(l->a, hit.hole, hit.addr, l->rq->size, l->rq->slot->index);
 	unsigned n = clv_place(l->a, l->rq, windows);
-	if (n && windows[0].hole && windows[0].hole->slot == l->rq->slot->index) /* a hit */
-		return clv_space_carve(l->a, windows[0].hole, windows[0].addr, l->rq->size, l->rq->slot->index);
 	for (unsigned i = 0; i < n; i++) {
 		struct fill f = {.a = l->a, .rq = l->rq};
 		if (fill_window(&f, &windows[i], cap, reclaim))

@@ -177,12 +177,26 @@ static void lost(void *ctx, uint32_t owner)
 		v->step.block_of[owner] = CLV_TORCH_NONE;
 }
 
+/* A free whose request was not recorded: it completes where it stands, and is the program's own step. */
+static bool frees_alone(const struct verify *v, const struct clv_event_record *e)
+{
+	struct clv_torch_block_info b;
+	if (e->action != CLV_ACTION_FREE_COMPLETED || e->block == CLV_NO_BLOCK)
+		return false;
+	clv_torch_block_get(v->m, v->step.block_of[e->block], &b);
+	return b.allocated;
+}
+
+static bool is_request(const struct verify *v, uint32_t i)
+{
+	return i < v->h->event_count &&
+	       (v->h->events[i].action == CLV_ACTION_ALLOC || v->h->events[i].action == CLV_ACTION_OOM);
+}
+
 /* What the request at the end of the step asks for tells whether its new segment is of the small pool. */
 static bool small_step(const struct verify *v, uint32_t end)
 {
-	const struct clv_event_record *e = &v->h->events[end];
-	return end < v->h->event_count && e->action != CLV_ACTION_FREE_REQUESTED &&
-	       clv_torch_round(&v->settings, e->size) <= CLV_MIB;
+	return is_request(v, end) && clv_torch_round(&v->settings, v->h->events[end].size) <= CLV_MIB;
 }
 
 static void put_event(struct verify *v, uint32_t i)
@@ -278,8 +292,8 @@ static void resynchronise(struct verify *v, bool request)
 	for (uint32_t i = first; i < s->end; i++)
 		put_event(v, i);
 	s->freed_count = 0;
-	const struct clv_event_record *e = &v->h->events[s->end];
-	if (!request || e->action != CLV_ACTION_ALLOC)
+	const struct clv_event_record *e = request ? &v->h->events[s->end] : NULL;
+	if (!e || e->action != CLV_ACTION_ALLOC)
 		return;
 	struct clv_torch_request asked = clv_step_asked(s, 0);
 	uint64_t size = clv_torch_size_at(v->m, e->addr, &asked);
@@ -294,7 +308,7 @@ static uint32_t step_end(const struct verify *v, uint32_t i)
 		const struct clv_event_record *e = &v->h->events[i];
 		if (clv_step_ignored(e))
 			continue;
-		if (e->action == CLV_ACTION_ALLOC || e->action == CLV_ACTION_OOM || e->action == CLV_ACTION_FREE_REQUESTED)
+		if (is_request(v, i) || e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e))
 			break;
 	}
 	return i;
@@ -305,6 +319,11 @@ static uint32_t walk_free(struct verify *v, uint32_t i)
 	const struct clv_event_record *e = &v->h->events[i];
 	uint32_t block = e->block == CLV_NO_BLOCK ? CLV_TORCH_NONE : v->step.block_of[e->block];
 	bool at_once = i + 1 < v->h->event_count && e[1].action == CLV_ACTION_FREE_COMPLETED && e[1].block == e->block;
+	if (e->action == CLV_ACTION_FREE_COMPLETED) {
+		clv_torch_free(v->m, block);
+		v->step.block_of[e->block] = CLV_TORCH_NONE;
+		return i + 1;
+	}
 	if (!at_once) {
 		v->out->inferred[CLV_INFERRED_DEFERRED_FREE]++;
 		if (block)
@@ -325,7 +344,7 @@ static uint32_t walk_step(struct verify *v, uint32_t i)
 	s->end = step_end(v, i);
 	for (uint32_t k = i; k < s->end; k++)
 		v->out->segment_events += is_segment_event(&v->h->events[k]);
-	bool request = s->end < v->h->event_count && v->h->events[s->end].action != CLV_ACTION_FREE_REQUESTED;
+	bool request = is_request(v, s->end);
 	if (!(request ? clv_step_request(s) : clv_step_quiet(s)) && !s->broken)
 		resynchronise(v, request);
 	for (uint32_t k = i; v->aged_count && k <= s->end && k < v->h->event_count; k++)
@@ -340,7 +359,7 @@ static void walk(struct verify *v)
 {
 	for (uint32_t i = 0; i < v->h->event_count && !v->step.broken && !clv_torch_broken(v->m);) {
 		const struct clv_event_record *e = &v->h->events[i];
-		if (e->action == CLV_ACTION_FREE_REQUESTED) {
+		if (e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e)) {
 			i = walk_free(v, i);
 			continue;
 		}
