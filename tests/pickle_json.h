@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * pickle_json: pickles of what is written down as JSON, in the styles of the writers that exist. What JSON lacks:
- * {"$tuple": [...]} is a tuple, "$int:N" an integer of up to 2^64-1, {"$ref": "key"} the value that was written last for
- * that key (the same object, fetched from the memo).
+ * {"$tuple": [...]} is a tuple, "$int:N" an integer of up to 2^64-1, {"$ref": "key"} the value that was written last
+ * for that key (the same object, fetched from the memo).
  */
 #ifndef CLV_PICKLE_JSON_H
 #define CLV_PICKLE_JSON_H

@@ -51,9 +51,10 @@ START_TEST(converts)
 	assert_done(cli_run("convert", "again.clv", "--to", "clv", "-o", "again.clv", NULL));
 	ck_assert_int_eq(cli_shell("cmp s.clv again.clv").status, 0);
 	/* what replays, replays in the same way */
-	assert_done(cli_shell("$CLEAVE replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
-			      "-e 's/\"events_per_s.*//' >a && $CLEAVE replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
-			      "-e 's/clv//' -e 's/\"wall_s.*//' -e 's/\"events_per_s.*//' >b && cmp a b"));
+	assert_done(cli_shell(
+		"$CLEAVE replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
+		"-e 's/\"events_per_s.*//' >a && $CLEAVE replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
+		"-e 's/clv//' -e 's/\"wall_s.*//' -e 's/\"events_per_s.*//' >b && cmp a b"));
 }
 END_TEST
 
@@ -71,10 +72,14 @@ START_TEST(refuses)
 	}
 	cli_assert_refused(cli_run("convert", f, f, "--to", "clv", "-o", "x", NULL), "one argument too many");
 	cli_assert_refused(cli_run("convert", "missing", "--to", "clv", "-o", "x", NULL), "missing: No such file");
-	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", "no/folder", NULL), "no/folder: cannot be created");
+	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", "no/folder", NULL),
+			   "no/folder: cannot be created");
 	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", ".", NULL), "not a regular file");
 	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", "/dev/null", NULL), "not a regular file");
-	cli_assert_refused(cli_run("convert", cli_text("bad", "\x80\x02" "cos\nsystem\n."), "--to", "clv", "-o", "x", NULL),
+	cli_assert_refused(cli_run("convert",
+				   cli_text("bad", "\x80\x02"
+						   "cos\nsystem\n."),
+				   "--to", "clv", "-o", "x", NULL),
 			   "bad: offset 2: the opcode GLOBAL");
 	ck_assert_int_ne(access("x", F_OK), 0);
 }
@@ -82,7 +87,8 @@ END_TEST
 
 START_TEST(cut_short)
 {
-	cli_text("l.csv", "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,1000,0x0\n1,10:00");
+	cli_text("l.csv",
+		 "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,1000,0x0\n1,10:00");
 	struct cli_result r = cli_run("convert", "l.csv", "--to", "clv", "-o", "l.clv", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_str_eq(r.out, "");

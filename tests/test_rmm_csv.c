@@ -50,7 +50,8 @@ START_TEST(rows)
 	ck_assert_int_eq(h->device, 0);
 	ck_assert(!h->has_state);
 	ck_assert_uint_eq(h->event_count, 4);
-	static const uint8_t actions[] = {CLV_ACTION_ALLOC, CLV_ACTION_ALLOC, CLV_ACTION_OOM, CLV_ACTION_FREE_COMPLETED};
+	static const uint8_t actions[] = {CLV_ACTION_ALLOC, CLV_ACTION_ALLOC, CLV_ACTION_OOM,
+					  CLV_ACTION_FREE_COMPLETED};
 	static const uint64_t addrs[] = {0x7f0000000000, 0x7f0000001000, 0, 0x7f0000000000};
 	static const uint64_t sizes[] = {1000, 2000, 123456789, 1000};
 	static const uint64_t handles[] = {0, 2, 0, 2};
@@ -85,9 +86,10 @@ START_TEST(layouts)
 		"1,10:00:01.000001,ALLOCATE FAILURE,nullptr,123456789,(nil)\n\t\n"
 		"2,10:00:02.000001,free,0x7f0000000000,1000,0x2,,,,,\n\n",
 		/* logs that were put together */
-		HEADER "1,10:00:00.000001,allocate,0x7f0000000000,1000,0x0\n"
-		       "2,10:00:00.500001,allocate,0x7f0000001000,2000,0x2\n" HEADER
-		       "1,10:00:01.000001,allocate failure,0x0,123456789,0x0\n2,10:00:02.000001,free,0x7f0000000000,1000,0x2\n",
+		HEADER
+		"1,10:00:00.000001,allocate,0x7f0000000000,1000,0x0\n"
+		"2,10:00:00.500001,allocate,0x7f0000001000,2000,0x2\n" HEADER
+		"1,10:00:01.000001,allocate failure,0x0,123456789,0x0\n2,10:00:02.000001,free,0x7f0000000000,1000,0x2\n",
 	};
 	struct clv_trace *expected = import_ok(basic);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(same); i++) {
@@ -134,11 +136,25 @@ START_TEST(times)
 			      (unsigned long long)t->histories[0].events[0].time_us);
 		clv_trace_free(t);
 	}
-	static const char *const bad[] = {"x",		"10",		 "10:00",	  "10:00:0",	 "24:00:00",
-					  "10:60:00",	"10:00:61",	 "10:00:00.",	  "10:00:00.x",	 "10:00:00.1x",
-					  "-1:00:00",	"2024-13-01 00:00:00",		  "2024-00-01 00:00:00",
-					  "2024-01-32 00:00:00",	 "2024-01-01",	  "2024-01-01 10",
-					  "1969-12-31 00:00:00",	 "99999-01-01 00:00:00", "10:00:00 x"};
+	static const char *const bad[] = {"x",
+					  "10",
+					  "10:00",
+					  "10:00:0",
+					  "24:00:00",
+					  "10:60:00",
+					  "10:00:61",
+					  "10:00:00.",
+					  "10:00:00.x",
+					  "10:00:00.1x",
+					  "-1:00:00",
+					  "2024-13-01 00:00:00",
+					  "2024-00-01 00:00:00",
+					  "2024-01-32 00:00:00",
+					  "2024-01-01",
+					  "2024-01-01 10",
+					  "1969-12-31 00:00:00",
+					  "99999-01-01 00:00:00",
+					  "10:00:00 x"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(bad); i++) {
 		snprintf(text, sizeof(text), HEADER "1,%s,allocate,0x1000,8,0x0\n", bad[i]);
 		ck_assert_msg(!import_bytes(text, strlen(text)), "%s", bad[i]);
@@ -149,15 +165,16 @@ END_TEST
 
 START_TEST(midnight)
 {
-	struct clv_trace *t = import_ok(HEADER "1,23:59:59.900000,allocate,0x1000,8,0x0\n"
-					       "2,00:00:00.100000,allocate,0x2000,8,0x0\n"
-					       "1,23:59:59.950000,allocate,0x2800,8,0x0\n" /* a thread that was slow to log */
-					       "1,12:00:00,allocate,0x3000,8,0x0\n"
-					       "1,11:59:59,allocate,0x3800,8,0x0\n" /* slow, no new day */
-					       "1,,allocate,0x4000,8,0x0\n"
-					       "1,23:00:00,allocate,0x5000,8,0x0\n"
-					       "1,01:00:00,allocate,0x6000,8,0x0\n");
-	static const uint64_t expected[] = {86399900000,  86400100000,	86399950000,  129600000000,
+	struct clv_trace *t =
+		import_ok(HEADER "1,23:59:59.900000,allocate,0x1000,8,0x0\n"
+				 "2,00:00:00.100000,allocate,0x2000,8,0x0\n"
+				 "1,23:59:59.950000,allocate,0x2800,8,0x0\n" /* a thread that was slow to log */
+				 "1,12:00:00,allocate,0x3000,8,0x0\n"
+				 "1,11:59:59,allocate,0x3800,8,0x0\n" /* slow, no new day */
+				 "1,,allocate,0x4000,8,0x0\n"
+				 "1,23:00:00,allocate,0x5000,8,0x0\n"
+				 "1,01:00:00,allocate,0x6000,8,0x0\n");
+	static const uint64_t expected[] = {86399900000,  86400100000,  86399950000,  129600000000,
 					    129599000000, 129599000000, 169200000000, 176400000000};
 	const struct clv_history *h = &t->histories[0];
 	ck_assert_uint_eq(h->event_count, CLV_ARRAY_LEN(expected));
@@ -222,7 +239,8 @@ START_TEST(refusals)
 		{"1,10:00:00,allocate failure,0x0,18446744073709551615,0x0", "a size that no device has"},
 		{"1,10:00:00,allocate,0x1000,8,x", "no stream: 'x'"},
 		{"1,10:00:00,allocate,0x1000,8,-1", "no stream"},
-		{"1,10:00:00,al\x01\xff,0x1000,8,0x0", "an unknown action: 'al?" "?'"},
+		{"1,10:00:00,al\x01\xff,0x1000,8,0x0", "an unknown action: 'al?"
+						       "?'"},
 		{"1,10:00:00,allocate,0x7000,8,0x0", "device 0, event 1: 0x7000 is allocated, but event 0"},
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
@@ -287,8 +305,8 @@ START_TEST(damaged_anywhere)
 		memcpy(text, basic, sizeof(text));
 		for (uint64_t n = clv_rng_range(&rng, 1, 3); n-- > 0;)
 			text[clv_rng_below(&rng, sizeof(text) - 1)] =
-				clv_rng_below(&rng, 2) ? replacements[clv_rng_below(&rng, sizeof(replacements))] :
-							 (char)clv_rng_next(&rng);
+				clv_rng_below(&rng, 2) ? replacements[clv_rng_below(&rng, sizeof(replacements))]
+						       : (char)clv_rng_next(&rng);
 		clv_trace_free(import_bytes(text, sizeof(text) - 1));
 	}
 }
@@ -297,8 +315,8 @@ END_TEST
 START_TEST(out_of_memory)
 {
 	/* with a cut last line, which needs memory for its note, and one that contradicts */
-	static const char *const texts[] = {HEADER "1,10:00:00,allocate,0x1000,8,0x0\n1,10:0",
-					    HEADER "1,10:00:00,allocate,0x1000,8,0x0\n1,10:00:00,allocate,0x1000,8,0x0\n"};
+	static const char *const texts[] = {HEADER "1,10:00:00,allocate,0x1000,8,0x0\n1,10:0", HEADER
+					    "1,10:00:00,allocate,0x1000,8,0x0\n1,10:00:00,allocate,0x1000,8,0x0\n"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(texts); i++) {
 		uint64_t n = 1;
 		for (;; n++) {

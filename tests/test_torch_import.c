@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Import of PyTorch memory snapshots: what each key becomes, what is refused and where, in every style in which a pickle can
- * be written; and recorded files against figures computed without Cleave.
+ * Import of PyTorch memory snapshots: what each key becomes, what is refused and where, in every style in which a
+ * pickle can be written.
  */
 #include "../tracing/import/import.h"
 #include "../tracing/memory.h"
 #include "check_main.h"
 #include "pickle_json.h"
-#include "torch_totals.h"
+#include "snapshot_full.h"
 #include "trace_check.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,7 +61,8 @@ static void import_refused(const char *json, const char *part)
 	for (enum pickle_style s = 0; s < PICKLE_STYLES; s++) {
 		struct clv_trace *t = import_json(json, s);
 		ck_assert_msg(t == NULL, "style %d: accepted: %s", (int)s, json);
-		ck_assert_msg(strstr(err.text, part) != NULL, "style %d: '%s' does not say '%s'", (int)s, err.text, part);
+		ck_assert_msg(strstr(err.text, part) != NULL, "style %d: '%s' does not say '%s'", (int)s, err.text,
+			      part);
 		ck_assert_msg(strncmp(err.text, "s: offset ", 10) == 0, "style %d: %s", (int)s, err.text);
 	}
 }
@@ -73,43 +75,17 @@ static void import_refused(const char *json, const char *part)
 	"{'device':" device ",'address':" addr ",'total_size':" size ",'stream':0,'segment_type':'large',"             \
 	"'segment_pool_id':{'$tuple':[0,0]},'is_expandable':false,'blocks':[" blocks "]}"
 
-static const char full[] =
-	"{'segments':[{'device':0,'address':2097152,'total_size':2097152,'allocated_size':1024,'active_size':1024,"
-	"'requested_size':1000,'stream':140000,'segment_type':'small','segment_pool_id':{'$tuple':[0,3]},'is_expandable':true,"
-	"'frames':[],'registration_counter':-1,'blocks':["
-	"{'address':2097152,'size':1024,'requested_size':1000,'state':'active_allocated','frames':["
-	"{'name':'f','filename':'a.py','line':7},{'name':'g','filename':'a.py','line':8}]},"
-	"{'address':2098176,'size':512,'requested_size':300,'state':'active_pending_free','frames':[]},"
-	"{'address':2098688,'size':2095616,'requested_size':0,'state':'inactive'}]},"
-	"{'device':0,'address':1048576,'total_size':1048576,'allocated_size':0,'active_size':0,'requested_size':0,'stream':0,"
-	"'segment_type':'large','segment_pool_id':{'$tuple':[0,0]},'is_expandable':false,'frames':[],'blocks':["
-	"{'address':1048576,'size':1048576,'requested_size':77,'state':'inactive'}]}],"
-	"'device_traces':[["
-	"{'action':'segment_map','addr':2097152,'size':2097152,'stream':140000,'time_us':1796030623561599,'frames':[]},"
-	"{'action':'alloc','addr':2097152,'size':1000,'stream':140000,'time_us':1796030623561600,'compile_context':'N/A',"
-	"'user_metadata':'','frames':[{'name':'f','filename':'a.py','line':7},{'name':'g','filename':'a.py','line':8}]},"
-	"{'action':'alloc','addr':2098176,'size':300,'stream':140000,'time_us':1796030623561700,'forward_frames':['x'],"
-	"'frames':{'$ref':'frames'}},"
-	"{'action':'free_requested','addr':2098176,'size':300,'stream':140000,'time_us':1796030623561800},"
-	"{'action':'oom','device_free':123456,'size':4096,'stream':0,'time_us':1796030623561900},"
-	"{'action':'snapshot','addr':0,'size':99,'stream':0,'time_us':1796030623562000},"
-	"{'action':'from_the_future','what':[{'x':1}],'time_us':1796030623563599}]],"
-	"'allocator_settings':{'PYTORCH_CUDA_ALLOC_CONF':'max_split_size_mb:20','max_split_size':20971520,"
-	"'garbage_collection_threshold':0.75,'expandable_segments':true,'pinned_num_register_threads':1,"
-	"'roundup_power2_divisions':{'1':1,'2':2,'4':4,'8':8,'32768':16,'65536':5,'x':6,'3':7}},"
-	"'external_annotations':[{'stage':'START','name':'n','device':0,'time_us':1}],"
-	"'probe':{'cap_mib':4000,'total':150109880320,'retries':3,'ooms':2,'device_left_mib':5,'conf':'-'}}";
-
 START_TEST(every_key)
 {
-	struct clv_trace *t = import_ok(full);
+	struct clv_trace *t = import_ok(snapshot_full);
 	ck_assert_str_eq(t->file, "s");
 	ck_assert_int_eq(t->format, CLV_FORMAT_TORCH);
 	ck_assert_ptr_null(t->note);
 	ck_assert_uint_eq(t->history_count, 1);
 	const struct clv_history *h = &t->histories[0];
-	static const uint8_t actions[] = {CLV_ACTION_SEGMENT_MAP, CLV_ACTION_ALLOC, CLV_ACTION_ALLOC, CLV_ACTION_FREE_COMPLETED,
-					  CLV_ACTION_OOM, CLV_ACTION_SNAPSHOT, CLV_ACTION_OTHER};
+	static const uint8_t actions[] = {CLV_ACTION_SEGMENT_MAP,    CLV_ACTION_ALLOC, CLV_ACTION_ALLOC,
+					  CLV_ACTION_FREE_COMPLETED, CLV_ACTION_OOM,   CLV_ACTION_SNAPSHOT,
+					  CLV_ACTION_OTHER};
 	ck_assert_uint_eq(h->event_count, CLV_ARRAY_LEN(actions));
 	for (uint32_t i = 0; i < h->event_count; i++)
 		ck_assert_uint_eq(h->events[i].action, actions[i]);
@@ -209,15 +185,16 @@ END_TEST
 START_TEST(harmless_gaps)
 {
 	/* no stream, no time, None for both, negative time, odd frames; a stream handle above 2^63 in both notations */
-	struct clv_trace *t = import_ok("{'device_traces':[[{'action':'alloc','addr':512,'size':8},"
-					"{'action':'alloc','addr':1024,'size':8,'stream':null,'time_us':null,'frames':null},"
-					"{'action':'alloc','addr':1536,'size':8,'stream':0,'time_us':-5,'frames':'x'},"
-					"{'action':'alloc','addr':2048,'size':8,'frames':['a','b']},"
-					"{'action':'alloc','addr':2560,'size':8,'stream':-16,'frames':[{'filename':null}]},"
-					"{'action':'alloc','addr':3072,'size':8,'stream':'$int:18446744073709551600','frames':"
-					"[{'filename':'f','line':-1,'name':5}]},"
-					"{'action':'oom','size':8},"
-					"{'action':'snapshot'},{'action':'xyz'}]]}");
+	struct clv_trace *t =
+		import_ok("{'device_traces':[[{'action':'alloc','addr':512,'size':8},"
+			  "{'action':'alloc','addr':1024,'size':8,'stream':null,'time_us':null,'frames':null},"
+			  "{'action':'alloc','addr':1536,'size':8,'stream':0,'time_us':-5,'frames':'x'},"
+			  "{'action':'alloc','addr':2048,'size':8,'frames':['a','b']},"
+			  "{'action':'alloc','addr':2560,'size':8,'stream':-16,'frames':[{'filename':null}]},"
+			  "{'action':'alloc','addr':3072,'size':8,'stream':'$int:18446744073709551600','frames':"
+			  "[{'filename':'f','line':-1,'name':5}]},"
+			  "{'action':'oom','size':8},"
+			  "{'action':'snapshot'},{'action':'xyz'}]]}");
 	const struct clv_history *h = &t->histories[0];
 	ck_assert_uint_eq(h->event_count, 9);
 	ck_assert_uint_eq(h->alloc_count, 6);
@@ -239,10 +216,13 @@ END_TEST
 
 START_TEST(several_devices)
 {
-	struct clv_trace *t = import_ok(
-		"{'device_traces':[[],[" EV("alloc", "512", "8") "," EV("alloc", "1024", "8") "],[],[" EV("alloc", "512", "9") "]],"
-		"'segments':[" SEG("4", "4096", "512", BLOCK("4096", "512", "inactive")) ","
-		SEG("1", "0", "2048", BLOCK("0", "512", "inactive") "," BLOCK("512", "1536", "active_allocated")) "]}");
+	struct clv_trace *t =
+		import_ok("{'device_traces':[[],[" EV("alloc", "512", "8") "," EV("alloc", "1024", "8") "],[],[" EV(
+			"alloc", "512",
+			"9") "]],"
+			     "'segments':[" SEG("4", "4096", "512", BLOCK("4096", "512", "inactive")) "," SEG(
+				     "1", "0", "2048",
+				     BLOCK("0", "512", "inactive") "," BLOCK("512", "1536", "active_allocated")) "]}");
 	ck_assert_uint_eq(t->history_count, 3);
 	ck_assert_int_eq(t->histories[0].device, 1);
 	ck_assert_int_eq(t->histories[1].device, 3);
@@ -264,8 +244,9 @@ START_TEST(several_devices)
 	ck_assert_uint_eq(t->histories[1].event_count, 1);
 	clv_trace_free(t);
 	/* devices in another order than their events */
-	t = import_ok("{'x':[" EV("alloc", "512", "8") "],'y':[" EV("alloc", "512", "9") "],"
-		      "'device_traces':[{'$ref':'y'},{'$ref':'x'}]}");
+	t = import_ok("{'x':[" EV("alloc", "512", "8") "],'y':[" EV(
+		"alloc", "512", "9") "],"
+				     "'device_traces':[{'$ref':'y'},{'$ref':'x'}]}");
 	ck_assert_uint_eq(t->histories[0].events[0].size, 9);
 	ck_assert_uint_eq(t->histories[1].events[0].size, 8);
 	clv_trace_free(t);
@@ -295,8 +276,9 @@ START_TEST(parts)
 		clv_trace_free(t);
 	}
 	/* segments that are not in 'segments' are no part of the state */
-	t = import_ok("{'other':[" SEG("0", "512", "512", BLOCK("512", "512", "active_allocated")) "],'device_traces':[[" EV(
-		"alloc", "512", "8") "]]}");
+	t = import_ok(
+		"{'other':[" SEG("0", "512", "512", BLOCK("512", "512", "active_allocated")) "],'device_traces':[[" EV(
+			"alloc", "512", "8") "]]}");
 	ck_assert_uint_eq(t->histories[0].segment_count, 0);
 	clv_trace_free(t);
 	t = import_ok("{'other':[" SEG("0", "512", "512", BLOCK("512", "512", "active_allocated")) "],'segments':[" SEG(
@@ -312,9 +294,10 @@ START_TEST(parts)
 	ck_assert_uint_eq(t->histories[0].initial[0].size, 512);
 	clv_trace_free(t);
 	/* pool ids as a list, and many of them */
-	t = import_ok("[{'address':512,'total_size':512,'segment_pool_id':[1,0],'blocks':[{'size':512,'state':'inactive'}]},"
-		      "{'address':1024,'total_size':512,'segment_pool_id':[0,1],'blocks':[{'size':512,'state':'inactive'}]},"
-		      "{'address':1536,'total_size':512,'segment_pool_id':[1,0],'blocks':[{'size':512,'state':'inactive'}]}]");
+	t = import_ok(
+		"[{'address':512,'total_size':512,'segment_pool_id':[1,0],'blocks':[{'size':512,'state':'inactive'}]},"
+		"{'address':1024,'total_size':512,'segment_pool_id':[0,1],'blocks':[{'size':512,'state':'inactive'}]},"
+		"{'address':1536,'total_size':512,'segment_pool_id':[1,0],'blocks':[{'size':512,'state':'inactive'}]}]");
 	ck_assert_uint_eq(t->histories[0].pool_count, 3);
 	ck_assert_uint_eq(t->histories[0].segments[0].pool, t->histories[0].segments[2].pool);
 	ck_assert_uint_ne(t->histories[0].segments[0].pool, t->histories[0].segments[1].pool);
@@ -384,9 +367,11 @@ START_TEST(refusals)
 		{"[{'address':512,'total_size':0,'blocks':[],'device':-1}]", "no device number"},
 		{"[{'address':512,'total_size':0,'blocks':[],'device':65536}]", "no device number"},
 		{"[{'address':512,'total_size':0,'blocks':[],'stream':1.5}]", "'stream' is no integer"},
-		{"[" SEG("0", "512", "1024", BLOCK("512", "1024", "inactive")) "," SEG("0", "1024", "512", BLOCK("1024", "512", "inactive")) "]",
+		{"[" SEG("0", "512", "1024", BLOCK("512", "1024", "inactive")) "," SEG(
+			 "0", "1024", "512", BLOCK("1024", "512", "inactive")) "]",
 		 "overlaps"},
-		{"{'segments':[" SEG("0", "512", "512", BLOCK("512", "512", "inactive")) "],'x':1,'device_traces':[['y']]}",
+		{"{'segments':[" SEG("0", "512", "512",
+				     BLOCK("512", "512", "inactive")) "],'x':1,'device_traces':[['y']]}",
 		 "event 0 of a history is no event"},
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
@@ -408,7 +393,8 @@ START_TEST(offsets)
 	ck_assert_str_eq(err.text, expected);
 	free(w.data);
 	/* and of an event that contradicts an earlier one, also on another device than the first */
-	w = pickle_of("{'device_traces':[[" EV("alloc", "1024", "8") "],[" EV("alloc", "512", "8") "," EV("alloc", "512", "8") "]]}",
+	w = pickle_of("{'device_traces':[[" EV("alloc", "1024", "8") "],[" EV("alloc", "512",
+									      "8") "," EV("alloc", "512", "8") "]]}",
 		      PICKLE_CPP);
 	for (size_t i = 0; i + 1 < w.size; i++)
 		if (w.data[i] == '}' && w.data[i + 1] == '(')
@@ -458,7 +444,10 @@ START_TEST(paths)
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	static const struct {
 		const char *name, *part;
-	} cases[] = {{"missing", "No such file"}, {"fifo", "not a regular file"}, {".", "a directory"}, {"empty", "is empty"}};
+	} cases[] = {{"missing", "No such file"},
+		     {"fifo", "not a regular file"},
+		     {".", "a directory"},
+		     {"empty", "is empty"}};
 	snprintf(path, sizeof(path), "%s/fifo", dir);
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	snprintf(path, sizeof(path), "%s/empty", dir);
@@ -467,10 +456,11 @@ START_TEST(paths)
 		snprintf(path, sizeof(path), "%s/%s", dir, cases[i].name);
 		err.text[0] = '\0';
 		ck_assert_ptr_null(clv_trace_import(path, &err));
-		ck_assert_msg(strncmp(err.text, path, strlen(path)) == 0 && strstr(err.text, cases[i].part), "%s", err.text);
+		ck_assert_msg(strncmp(err.text, path, strlen(path)) == 0 && strstr(err.text, cases[i].part), "%s",
+			      err.text);
 	}
 	/* a good one */
-	struct pickle_writer w = pickle_of(full, PICKLE_PYTHON);
+	struct pickle_writer w = pickle_of(snapshot_full, PICKLE_PYTHON);
 	snprintf(path, sizeof(path), "%s/good", dir);
 	FILE *f = fopen(path, "w");
 	ck_assert_uint_eq(fwrite(w.data, 1, w.size, f), w.size);
@@ -498,9 +488,10 @@ END_TEST
 START_TEST(cut_anywhere)
 {
 	for (enum pickle_style s = 0; s < PICKLE_STYLES; s++) {
-		struct pickle_writer w = pickle_of(full, s);
+		struct pickle_writer w = pickle_of(snapshot_full, s);
 		for (size_t n = 1; n < w.size; n++) {
-			ck_assert_msg(import_bytes(w.data, n) == NULL, "style %d, %zu of %zu bytes accepted", (int)s, n, w.size);
+			ck_assert_msg(import_bytes(w.data, n) == NULL, "style %d, %zu of %zu bytes accepted", (int)s, n,
+				      w.size);
 			ck_assert_msg(strncmp(err.text, "s: offset ", 10) == 0, "%s", err.text);
 		}
 		free(w.data);
@@ -513,7 +504,7 @@ START_TEST(damaged_anywhere)
 {
 	struct clv_rng rng = {.state = 5};
 	for (enum pickle_style s = 0; s < PICKLE_STYLES; s++) {
-		struct pickle_writer w = pickle_of(full, s);
+		struct pickle_writer w = pickle_of(snapshot_full, s);
 		uint8_t *data = malloc(w.size);
 		for (int round = 0; round < 12000; round++) {
 			memcpy(data, w.data, w.size);
@@ -530,7 +521,7 @@ END_TEST
 START_TEST(out_of_memory)
 {
 	for (enum pickle_style s = 0; s < PICKLE_STYLES; s++) {
-		struct pickle_writer w = pickle_of(full, s);
+		struct pickle_writer w = pickle_of(snapshot_full, s);
 		uint64_t n = 1;
 		for (;; n++) {
 			clv_mem_fail_after(n);
@@ -565,90 +556,68 @@ START_TEST(long_histories)
 	char *json = malloc(EVENTS * 100), *p = json;
 	p += sprintf(p, "{'device_traces':[[");
 	for (int i = 0; i < EVENTS; i++)
-		p += sprintf(p, "%s" "{'action':'alloc','addr':%d,'size':%d,'stream':0,'time_us':%d}", i ? "," : "", 512 * (i + 1),
-			     i + 1, i);
+		p += sprintf(p,
+			     "%s"
+			     "{'action':'alloc','addr':%d,'size':%d,'stream':0,'time_us':%d}",
+			     i ? "," : "", 512 * (i + 1), i + 1, i);
 	sprintf(p, "]]}");
 	struct clv_trace *t = import_ok(json);
 	const struct clv_history *h = &t->histories[0];
 	ck_assert_uint_eq(h->event_count, EVENTS);
 	for (uint32_t i = 0; i < EVENTS; i++)
-		ck_assert(h->events[i].addr == 512u * (i + 1) && h->events[i].size == i + 1 && h->events[i].time_us == i);
+		ck_assert(h->events[i].addr == 512u * (i + 1) && h->events[i].size == i + 1 &&
+			  h->events[i].time_us == i);
 	clv_trace_free(t);
 	free(json);
 }
 END_TEST
 
-/* The same snapshot written by Python itself, in each protocol. */
-START_TEST(protocols_by_python)
+/* Pages of a mapped file are given back while it is read. The first event's texts, on the first page, are needed at the
+ * end. */
+START_TEST(mapped_files)
 {
-	char dir[] = "/tmp/cleave-import-XXXXXX", path[64], command[256];
-	if (system("python3 -c '' 2>/dev/null") != 0) {
-		printf("skipped: protocols_by_python: no python3\n");
-		return;
+	enum { EVENTS = 400000 };
+	static const char head[] = "\x80\x02}(X\x0d\0\0\0device_traces](](";
+	static const char first[] =
+		"}(X\x06\0\0\0actionq\0X\x05\0\0\0allocq\1X\x04\0\0\0addrq\2J\0\0\0\x40X\x04\0\0\0sizeq\3K\x09"
+		"X\x06\0\0\0framesq\4](}(X\x08\0\0\0filenameX\x04\0\0\0a.pyX\x04\0\0\0nameX\x03\0\0\0runueu";
+	static const char tail[] = "eeu.";
+	FILE *f = tmpfile();
+	ck_assert_ptr_nonnull(f);
+	fwrite(head, 1, sizeof(head) - 1, f);
+	fwrite(first, 1, sizeof(first) - 1, f);
+	for (uint32_t i = 1; i < EVENTS; i++) {
+		uint8_t e[] = "}(h\0h\1h\2J....h\3K\x08X\x0f\0\0\0unknown.unknownX\x0f\0\0\0unknown.unknownu";
+		uint32_t addr = i * 512;
+		memcpy(e + 9, &addr, 4);
+		fwrite(e, 1, sizeof(e) - 1, f);
 	}
-	ck_assert_ptr_nonnull(mkdtemp(dir));
-	struct clv_trace *expected = import_json(full, PICKLE_PYTHON);
-	ck_assert_ptr_nonnull(expected);
-	snprintf(path, sizeof(path), "%s/s.py", dir);
-	FILE *f = fopen(path, "w");
-	fprintf(f, "import json, pickle, sys\n"
-		   "def hook(d):\n"
-		   "    global frames\n"
-		   "    if '$tuple' in d: return tuple(d['$tuple'])\n"
-		   "    if '$ref' in d: return 'REF'\n"
-		   "    return d\n"
-		   "d = json.loads(\"\"\"%s\"\"\".replace(\"'\", '\"'), object_hook=hook)\n"
-		   "t = d['device_traces'][0]\n"
-		   "t[2]['frames'] = t[1]['frames']\n"
-		   "protocol = int(sys.argv[1])\n"
-		   "dump = pickle._dump if sys.argv[2] == 'slow' else pickle.dump\n"
-		   "with open(sys.argv[3], 'wb') as f: dump(d, f, protocol)\n",
-		full);
+	fwrite(tail, 1, sizeof(tail) - 1, f);
+	ck_assert_int_eq(fflush(f), 0);
+	struct stat st;
+	ck_assert_int_eq(fstat(fileno(f), &st), 0);
+	ck_assert_int_gt(st.st_size, 20 << 20);
+	void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
+	ck_assert(map != MAP_FAILED);
+	struct clv_input in = {.name = "s", .data = map, .size = (size_t)st.st_size, .mapped = true};
+	err.text[0] = '\0';
+	struct clv_trace *t = clv_import_memory(&in, &err);
+	ck_assert_msg(t != NULL, "%s", err.text);
+	in.mapped = false;
+	struct clv_trace *u = clv_import_memory(&in, &err);
+	ck_assert_msg(u != NULL, "%s", err.text);
+	const char *wrong = trace_wrong(t), *difference = trace_difference(t, u);
+	ck_assert_msg(!wrong && !difference, "%s%s", wrong ? wrong : "", difference ? difference : "");
+	ck_assert_uint_eq(t->histories[0].event_count, EVENTS);
+	ck_assert_uint_eq(t->histories[0].events[EVENTS - 1].addr, (EVENTS - 1) * 512);
+	ck_assert_str_eq(t->strings[t->stack_frames[0].file], "a.py");
+	ck_assert_str_eq(t->strings[t->stack_frames[0].function], "run");
+	clv_trace_free(t);
+	clv_trace_free(u);
+	munmap(map, (size_t)st.st_size);
 	fclose(f);
-	for (int protocol = 0; protocol <= 5; protocol++)
-		for (int slow = 0; slow < 2; slow++) {
-			snprintf(path, sizeof(path), "%s/s.pkl", dir);
-			snprintf(command, sizeof(command), "python3 %s/s.py %d %s %s", dir, protocol, slow ? "slow" : "fast", path);
-			ck_assert_int_eq(system(command), 0);
-			err.text[0] = '\0';
-			struct clv_trace *t = clv_trace_import(path, &err);
-			if (protocol < 2) {
-				ck_assert_ptr_null(t);
-				ck_assert_msg(strstr(err.text, "protocol 0 or 1") != NULL, "%d: %s", protocol, err.text);
-				continue;
-			}
-			ck_assert_msg(t != NULL, "protocol %d: %s", protocol, err.text);
-			const char *difference = trace_difference(expected, t);
-			ck_assert_msg(!difference, "protocol %d: %s", protocol, difference);
-			clv_trace_free(t);
-		}
-	clv_trace_free(expected);
-	snprintf(command, sizeof(command), "rm -r %s", dir);
-	ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
-START_TEST(recordings)
-{
-	const char *shared = getenv("CLEAVE_SHARED");
-	char path[4096];
-	snprintf(path, sizeof(path), "%s/traces", shared ? shared : "");
-	if (!shared || access(path, R_OK) != 0) {
-		printf("skipped: recordings: CLEAVE_SHARED has no folder 'traces'\n");
-		return;
-	}
-	for (size_t i = 0; i < CLV_ARRAY_LEN(torch_totals); i++) {
-		snprintf(path, sizeof(path), "%s/traces/%s.pkl", shared, torch_totals[i].name);
-		err.text[0] = '\0';
-		struct clv_trace *t = clv_trace_import(path, &err);
-		ck_assert_msg(t != NULL, "%s", err.text);
-		const char *wrong = trace_wrong(t);
-		ck_assert_msg(!wrong, "%s: %s", path, wrong);
-		torch_assert_totals(t, &torch_totals[i], true);
-		clv_trace_free(t);
-	}
-}
-END_TEST
-
-CHECK_MAIN("torch_import", every_key, settings, harmless_gaps, several_devices, parts, refusals, offsets, other_files, paths,
-	   cut_anywhere, damaged_anywhere, out_of_memory, long_histories, protocols_by_python, recordings)
+CHECK_MAIN("torch_import", every_key, settings, harmless_gaps, several_devices, parts, refusals, offsets, other_files,
+	   paths, cut_anywhere, damaged_anywhere, out_of_memory, long_histories, mapped_files)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * trace_check: what must hold of every trace that an importer returns, and of two traces that should be the same. A test
- * or a fuzzer gives the macro that is called when something does not hold.
+ * trace_check: what must hold of every trace that an importer returns, and of two traces that should be the same. A
+ * test or a fuzzer gives the macro that is called when something does not hold.
  */
 #ifndef CLV_TRACE_CHECK_H
 #define CLV_TRACE_CHECK_H
@@ -34,6 +34,7 @@ static inline const char *trace_history_wrong(const struct clv_trace *t, const s
 		WRONG_UNLESS(e->action < CLV_ACTION_COUNT && e->stream < t->stream_count && e->pool < h->pool_count);
 		WRONG_UNLESS(e->stack == CLV_NO_STACK || e->stack < t->stack_count);
 		WRONG_UNLESS(e->action >= CLV_ACTION_SNAPSHOT || e->size <= INT64_MAX);
+		WRONG_UNLESS(!(e->flags & CLV_EVENT_IMPLIED) || e->action == CLV_ACTION_FREE_COMPLETED);
 		if (e->action == CLV_ACTION_ALLOC && e->size) {
 			WRONG_UNLESS(e->block == next);
 			next++;
@@ -73,7 +74,8 @@ static inline const char *trace_wrong(const struct clv_trace *t)
 	for (uint32_t i = 0; i < t->stack_count; i++)
 		WRONG_UNLESS((uint64_t)t->stacks[i].first + t->stacks[i].count <= t->stack_frame_count);
 	for (uint32_t i = 0; i < t->stack_frame_count; i++)
-		WRONG_UNLESS(t->stack_frames[i].file < t->string_count && t->stack_frames[i].function < t->string_count);
+		WRONG_UNLESS(t->stack_frames[i].file < t->string_count &&
+			     t->stack_frames[i].function < t->string_count);
 	for (uint32_t i = 0; i < t->string_count; i++)
 		WRONG_UNLESS(t->strings[i] && strlen(t->strings[i]) < SIZE_MAX);
 	for (uint32_t i = 0; i < t->history_count; i++) {
@@ -90,8 +92,10 @@ static inline const char *trace_history_difference(const struct clv_history *a, 
 	WRONG_UNLESS(a->device == b->device && a->event_count == b->event_count);
 	for (uint32_t i = 0; i < a->event_count; i++) {
 		const struct clv_event_record *x = &a->events[i], *y = &b->events[i];
-		WRONG_UNLESS(x->time_us == y->time_us && x->addr == y->addr && x->size == y->size && x->stream == y->stream);
-		WRONG_UNLESS(x->block == y->block && x->stack == y->stack && x->pool == y->pool && x->action == y->action);
+		WRONG_UNLESS(x->time_us == y->time_us && x->addr == y->addr && x->size == y->size &&
+			     x->stream == y->stream);
+		WRONG_UNLESS(x->block == y->block && x->stack == y->stack && x->pool == y->pool &&
+			     x->action == y->action);
 		WRONG_UNLESS(x->flags == y->flags);
 	}
 	WRONG_UNLESS(a->has_state == b->has_state && a->segment_count == b->segment_count);
@@ -115,7 +119,8 @@ static inline const char *trace_history_difference(const struct clv_history *a, 
 		const struct clv_initial_block *x = &a->initial[i], *y = &b->initial[i];
 		WRONG_UNLESS(x->addr == y->addr && x->size == y->size && x->stream == y->stream && x->pool == y->pool);
 	}
-	WRONG_UNLESS(a->alloc_count == b->alloc_count && a->stream_count == b->stream_count && a->oom_count == b->oom_count);
+	WRONG_UNLESS(a->alloc_count == b->alloc_count && a->stream_count == b->stream_count &&
+		     a->oom_count == b->oom_count);
 	WRONG_UNLESS(a->peak_live_bytes == b->peak_live_bytes && a->unmatched_frees == b->unmatched_frees);
 	WRONG_UNLESS(a->duration_s == b->duration_s);
 	return NULL;
@@ -125,7 +130,8 @@ static inline const char *trace_history_difference(const struct clv_history *a, 
 static inline const char *trace_difference(const struct clv_trace *a, const struct clv_trace *b)
 {
 	const struct clv_torch_recorded *s = &a->torch, *t = &b->torch;
-	WRONG_UNLESS(s->present == t->present && strcmp(s->conf, t->conf) == 0 && s->max_split_size == t->max_split_size);
+	WRONG_UNLESS(s->present == t->present && strcmp(s->conf, t->conf) == 0 &&
+		     s->max_split_size == t->max_split_size);
 	WRONG_UNLESS(s->gc_threshold == t->gc_threshold && s->expandable == t->expandable);
 	WRONG_UNLESS(memcmp(s->roundup, t->roundup, sizeof(s->roundup)) == 0 && s->has_probe == t->has_probe);
 	WRONG_UNLESS(s->cap_mib == t->cap_mib && s->total_bytes == t->total_bytes && s->retries == t->retries);

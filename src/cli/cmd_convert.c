@@ -63,8 +63,17 @@ int clv_cmd_convert(int argc, char **argv)
 {
 	const char *to = NULL, *out = NULL;
 	const struct clv_arg options[] = {
-		{.name = "to", .kind = CLV_ARG_TEXT, .into = &to, .value = "FORMAT", .help = "the format to write: clv"},
-		{.name = "output", .letter = 'o', .kind = CLV_ARG_TEXT, .into = &out, .value = "FILE", .help = "where to write it"},
+		{.name = "to",
+		 .kind = CLV_ARG_TEXT,
+		 .into = &to,
+		 .value = "FORMAT",
+		 .help = "the format to write: clv"},
+		{.name = "output",
+		 .letter = 'o',
+		 .kind = CLV_ARG_TEXT,
+		 .into = &out,
+		 .value = "FILE",
+		 .help = "where to write it"},
 	};
 	const struct clv_args args = {.command = NAME,
 				      .operands = "TRACE",

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fuzzing of everything that reads trace files. With libFuzzer (-D fuzzer=true, clang) it is a target of the usual kind:
+ * Fuzzing of everything that reads trace files. With libFuzzer (-D fuzzer=true, clang) it is a target of the usual
+ * kind:
  *
  *	build-fuzz/tests/fuzz/fuzz_import CORPUS_FOLDER tests/data
  *
- * Without it, a program that makes its own inputs: fuzz_import [SECONDS [SEED]]. The same seed makes the same inputs in the
- * same order; a failing one is written to fuzz_import.crash and its number printed.
+ * Without it, a program that makes its own inputs: fuzz_import [SECONDS [SEED]]. The same seed makes the same inputs
+ * in the same order; a failing one is written to fuzz_import.crash and its number printed.
  */
 #include "../../tracing/format/clv.h"
 #include "../../tracing/import/import.h"
@@ -95,8 +96,8 @@ static void on_abort(int sig)
 		fwrite(current.data, 1, current.size, f);
 		fclose(f);
 	}
-	fprintf(stderr, "signal %d at input %llu of seed %llu: see fuzz_import.crash\n", sig, (unsigned long long)run_number,
-		(unsigned long long)run_seed);
+	fprintf(stderr, "signal %d at input %llu of seed %llu: see fuzz_import.crash\n", sig,
+		(unsigned long long)run_number, (unsigned long long)run_seed);
 	signal(sig, SIG_DFL);
 	raise(sig);
 }
@@ -146,9 +147,10 @@ static void add_made(void)
 		"'roundup_power2_divisions':{'1':4}},'probe':{'cap_mib':1,'total':2}}",
 		"[{'address':512,'total_size':512,'segment_pool_id':[1,0],'blocks':[{'size':512,'state':'active_pending_free'}]}]",
 	};
-	static const char log_text[] = "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,1000,0x0\n"
-				       "2,2024-01-02 10:00:01,allocate,0x2000,8,7\n1,,allocate failure,(nil),77,0x0\n"
-				       "1,10:00:00.000002,free,0x1000,1000,0x0\n1,09:00:00,free,0x9000,1,0x0\n";
+	static const char log_text[] =
+		"Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,1000,0x0\n"
+		"2,2024-01-02 10:00:01,allocate,0x2000,8,7\n1,,allocate failure,(nil),77,0x0\n"
+		"1,10:00:00.000002,free,0x1000,1000,0x0\n1,09:00:00,free,0x9000,1,0x0\n";
 	for (size_t i = 0; i < CLV_ARRAY_LEN(snapshots); i++)
 		for (enum pickle_style s = 0; s < PICKLE_STYLES; s++) {
 			struct pickle_writer w = pickle_of(snapshots[i], s);
@@ -166,10 +168,12 @@ static void add_made(void)
 	add_seed(b);
 }
 
-/* Changes bytes: flips, small differences, interesting values, runs copied, removed or inserted, parts of other inputs. */
+/* Changes bytes: flips, small differences, interesting values, runs copied, removed or inserted, parts of other
+ * inputs. */
 static void mutate(struct clv_rng *rng, struct clv_bytes *b)
 {
-	static const uint8_t interesting[] = {0, 1, 0x7f, 0x80, 0xff, '.', '(', ']', '}', 'u', 'e', 'h', 'q', 'N', ',', '\n', 0x94};
+	static const uint8_t interesting[] = {0,   1,   0x7f, 0x80, 0xff, '.', '(',  ']', '}',
+					      'u', 'e', 'h',  'q',  'N',  ',', '\n', 0x94};
 	for (uint64_t n = clv_rng_range(rng, 1, 6); n-- > 0 && b->size;) {
 		size_t at = clv_rng_below(rng, b->size), len = clv_rng_range(rng, 1, 1 + clv_rng_below(rng, 40));
 		const struct clv_bytes *other = &seeds[clv_rng_below(rng, seed_count)];
