@@ -3,6 +3,7 @@
 
 #include "cache.h"
 #include "frames.h"
+#include "purchase.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -11,7 +12,7 @@
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
 
-/* ---- how much may be held, and in what pieces it is bought ---- */
+/* ---- how much may be held ---- */
 
 uint64_t clv_reclaim_cap(const struct clv_arena *a)
 {
@@ -25,50 +26,6 @@ void clv_reclaim_refresh(struct clv_arena *a)
 	uint64_t free, total;
 	if (a->driver->mem_get_info(a->driver, a->device, &free, &total) == CLV_OK)
 		a->room = free;
-}
-
-static uint64_t soft_cap(const struct clv_arena *a, uint64_t size)
-{
-	const struct clv_settings *s = &a->heap->settings;
-	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
-	return clv_min_u64(clv_reclaim_cap(a), peak + peak / 1000 * s->slack_permille + s->slack_bytes);
-}
-
-/* Stranded bytes in thousandths of the bytes in use. */
-static uint64_t stranded_permille(const struct clv_arena *a)
-{
-	return (a->pinned - a->used) * 1000 / clv_max_u64(a->used, 64 * CLV_MIB);
-}
-
-static uint64_t floor_pow2(uint64_t v)
-{
-	return v ? (uint64_t)1 << clv_log2(v) : 0;
-}
-
-/* The size in which memory is bought for requests smaller than it. */
-static uint64_t unit(const struct clv_arena *a)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t u = clv_min_u64(a->heap->settings.frame_bytes, clv_reclaim_cap(a) / 1024);
-	u = floor_pow2(clv_max_u64(u, a->held / 1024));
-	uint64_t stranded = stranded_permille(a);
-	if (stranded < 5)
-		u *= 4;
-	else if (stranded < 10)
-		u *= 2;
-	else if (stranded > 40)
-		u /= 2;
-	return clv_max_u64(u, a->granularity);
-}
-
-/* The largest piece of a large request. */
-static uint64_t piece_max(const struct clv_arena *a, uint64_t size)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t stranded = stranded_permille(a), pieces = stranded < 5 ? 4 : stranded < 10 ? 8 : 16;
-	return clv_max_u64(unit(a), clv_align_down(size / pieces, a->granularity));
 }
 
 /* ---- filling a window ---- */
@@ -223,11 +180,11 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 static bool buy_missing(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
-	uint64_t most = piece_max(a, f->rq->size), least = f->rq->exact ? 0 : unit(a);
+	uint64_t least = clv_purchase_least(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
-			uint64_t size = clv_min_u64(r->hi - r->lo, most);
+			uint64_t size = clv_purchase_piece(a, f->rq, r->hi - r->lo);
 			if (r->lo + size == r->hi && size < least) {
 				/* the last piece: as much as is usual, where addresses and the cap allow */
 				struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
@@ -340,14 +297,14 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_slot *slot = l->rq->slot;
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
-	if ((e = attempt(l, soft_cap(a, size), true)))
+	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */
 	clv_reclaim_refresh(a);
 	bool gained = clv_streams_poll(a, slot);
 	gained |= clv_frames_reap(a) > 0;
 	gained |= clv_slabs_reap(a);
-	if (gained && (e = attempt(l, soft_cap(a, size), true)))
+	if (gained && (e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* more of the device, as long as it gives */
 	if ((e = attempt(l, clv_reclaim_cap(a), false)))
