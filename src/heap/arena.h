@@ -52,11 +52,13 @@ struct clv_extent {
 		} gap;
 		struct {
 			uint64_t requested;
+			uint64_t seq; /* work before this point of the slot's order may still use the memory */
 			struct clv_extent *hash_next;            /* in arena->blocks */
 			struct clv_extent *frame_next, **frame_link; /* in frame->starts */
 		} live;
 		struct {
 			uint64_t seq;
+			struct clv_frame *frame;
 			struct clv_extent *next; /* in slot->lingers */
 		} linger;
 	};
@@ -70,6 +72,8 @@ struct clv_frame {
 	struct clv_extent *hole; /* that hole, while there is one */
 	uint32_t busy_slot;     /* complete once this slot has passed busy_seq */
 	uint64_t busy_seq;
+	uint32_t lingers; /* other mappings of it: until they are gone the driver would not have its memory back */
+	bool mixed; /* other slots had frees here that were not complete; never of a whole frame */
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
 	struct clv_frame *prev, *next; /* all frames of the arena */
@@ -120,7 +124,7 @@ struct clv_arena {
 	uint64_t block_mask, block_count;
 
 	struct clv_frame *frames;
-	struct clv_loose *loose; /* frames that are held but mapped nowhere */
+	struct clv_frame *loose; /* held, but without an address: the driver would not take them back */
 	struct clv_late *late;   /* slots of slabs freed on another stream */
 	struct clv_pool late_pool;
 

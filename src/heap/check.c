@@ -87,7 +87,11 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 
 static bool check_frames(const struct clv_arena *a, struct clv_error *err)
 {
-	uint64_t held = a->loose_bytes, pinned = 0, whole = 0, count = 0;
+	uint64_t held = 0, pinned = 0, whole = 0, count = 0;
+	for (const struct clv_frame *f = a->loose; f; f = f->next)
+		held += f->size;
+	if (held != a->loose_bytes)
+		return clv_error_set(err, "frames: %" PRIu64 " bytes are loose, not %" PRIu64, held, a->loose_bytes);
 	for (const struct clv_frame *f = a->frames; f; f = f->next) {
 		count++;
 		held += f->size;
@@ -172,7 +176,7 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 		}
 		for (const struct clv_extent *e = slot->lingers; e; e = e->linger.next) {
 			lingers++;
-			if (e->kind != CLV_LINGER || e->slot != i)
+			if (e->kind != CLV_LINGER || e->slot != i || !e->linger.frame->lingers)
 				return clv_error_set(err, "streams: slot %u ends what does not linger", i);
 		}
 	}

@@ -22,7 +22,7 @@ enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct 
 /* Gives a whole, complete frame back to the driver. */
 enum clv_result clv_frame_release(struct clv_arena *a, struct clv_frame *f);
 
-/* True if no work may still use what was freed in the frame. */
+/* True if no work may still use what was freed in the frame, and no old mapping is left of it: it can be released. */
 bool clv_frame_complete(const struct clv_arena *a, const struct clv_frame *f);
 
 /* Unmaps what lingers and is complete; tries to give loose frames back. Returns bytes of addresses that came free. */

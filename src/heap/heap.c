@@ -307,7 +307,14 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		slot = a->slots[CLV_SLOT_ANY];
 	}
 	count_free(a, e->size);
-	uint64_t seq = clv_slot_freed(a, slot, e->size, e->slot != slot->index);
+	uint64_t seq;
+	if (slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq)) {
+		/* No work uses the block, as the caller promises; but what had the memory before it may not be done. */
+		slot = a->slots[e->slot];
+		seq = e->live.seq;
+	} else {
+		seq = clv_slot_freed(a, slot, e->size, e->slot != slot->index);
+	}
 	clv_space_free(a, e, slot->index, seq);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);

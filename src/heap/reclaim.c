@@ -3,6 +3,7 @@
 
 #include "cache.h"
 #include "frames.h"
+#include "purchase.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -11,11 +12,11 @@
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
 
-/* ---- how much may be held, and in what pieces it is bought ---- */
+/* ---- how much may be held ---- */
 
 uint64_t clv_reclaim_cap(const struct clv_arena *a)
 {
-	uint64_t room = a->room > a->headroom ? a->room - a->headroom : 0;
+	uint64_t room = a->room > a->headroom ? clv_align_down(a->room - a->headroom, a->granularity) : 0;
 	uint64_t cap = a->held + room;
 	return a->limit ? clv_min_u64(cap, a->limit) : cap;
 }
@@ -24,51 +25,7 @@ void clv_reclaim_refresh(struct clv_arena *a)
 {
 	uint64_t free, total;
 	if (a->driver->mem_get_info(a->driver, a->device, &free, &total) == CLV_OK)
-		a->room = clv_align_down(free, a->granularity);
-}
-
-static uint64_t soft_cap(const struct clv_arena *a, uint64_t size)
-{
-	const struct clv_settings *s = &a->heap->settings;
-	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
-	return clv_min_u64(clv_reclaim_cap(a), peak + peak / 1000 * s->slack_permille + s->slack_bytes);
-}
-
-/* Stranded bytes in thousandths of the bytes in use. */
-static uint64_t stranded_permille(const struct clv_arena *a)
-{
-	return (a->pinned - a->used) * 1000 / clv_max_u64(a->used, 64 * CLV_MIB);
-}
-
-static uint64_t floor_pow2(uint64_t v)
-{
-	return v ? (uint64_t)1 << clv_log2(v) : 0;
-}
-
-/* The size in which memory is bought for requests smaller than it. */
-static uint64_t unit(const struct clv_arena *a)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t u = clv_min_u64(a->heap->settings.frame_bytes, clv_reclaim_cap(a) / 1024);
-	u = floor_pow2(clv_max_u64(u, a->held / 1024));
-	uint64_t stranded = stranded_permille(a);
-	if (stranded < 5)
-		u *= 4;
-	else if (stranded < 10)
-		u *= 2;
-	else if (stranded > 40)
-		u /= 2;
-	return clv_max_u64(u, a->granularity);
-}
-
-/* The largest piece of a large request. */
-static uint64_t piece_max(const struct clv_arena *a, uint64_t size)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t stranded = stranded_permille(a), pieces = stranded < 5 ? 4 : stranded < 10 ? 8 : 16;
-	return clv_max_u64(unit(a), clv_align_down(size / pieces, a->granularity));
+		a->room = free;
 }
 
 /* ---- filling a window ---- */
@@ -223,11 +180,11 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 static bool buy_missing(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
-	uint64_t most = piece_max(a, f->rq->size), least = f->rq->exact ? 0 : unit(a);
+	uint64_t least = clv_purchase_least(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
-			uint64_t size = clv_min_u64(r->hi - r->lo, most);
+			uint64_t size = clv_purchase_piece(a, f->rq, r->hi - r->lo);
 			if (r->lo + size == r->hi && size < least) {
 				/* the last piece: as much as is usual, where addresses and the cap allow */
 				struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
@@ -251,6 +208,8 @@ static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap
 	struct clv_arena *a = f->a;
 	if (!survey(f, w))
 		return false;
+	if (!f->need)
+		return true;
 	if (a->held + f->need > cap) {
 		if (!reclaim)
 			return false;
@@ -258,7 +217,8 @@ static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap
 		uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
 		if (a->held + f->need > cap + (usable - f->whole_inside))
 			return false;
-		clv_slot_poll(a, f->rq->slot);
+		if (clv_slot_poll(a, f->rq->slot))
+			clv_frames_reap(a);
 		if (!move_fitting(f, cap))
 			return false;
 		if (!release_for(f, cap) && !move_beyond(f, cap))
@@ -290,6 +250,7 @@ struct ladder {
 	struct clv_arena *a;
 	const struct clv_request *rq;
 	enum clv_result refused; /* by the driver, other than for want of memory */
+	bool short_of;           /* it was for want of memory */
 };
 
 static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
@@ -302,10 +263,31 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 		struct fill f = {.a = l->a, .rq = l->rq};
 		if (fill_window(&f, &windows[i], cap, reclaim))
 			return take_window(l->a, l->rq, &windows[i]);
-		if (f.refused != CLV_OK && f.refused != CLV_OUT_OF_MEMORY)
+		if (f.refused == CLV_OUT_OF_MEMORY)
+			l->short_of = true;
+		else if (f.refused != CLV_OK)
 			l->refused = f.refused;
 	}
 	return NULL;
+}
+
+/* Whatever is known to be complete comes back: slots of slabs that were late or in caches, empty chunks, old addresses. All
+ * that is free is then free for everybody, our own as well: the parts of a frame that are of two orders could never make
+ * it whole. */
+static void settle(struct clv_arena *a)
+{
+	clv_streams_poll(a, NULL);
+	clv_slabs_reap(a);
+	clv_caches_flush(a);
+	clv_frames_reap(a);
+}
+
+/* The host waits; a second time for chunks that became empty by the first. */
+static void settle_all(struct clv_arena *a)
+{
+	settle(a);
+	for (int round = 0; round < 2 && clv_streams_wait(a, NULL); round++)
+		settle(a);
 }
 
 /* Each step gains something or costs little; after each the search is made again. */
@@ -315,14 +297,14 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_slot *slot = l->rq->slot;
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
-	if ((e = attempt(l, soft_cap(a, size), true)))
+	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */
 	clv_reclaim_refresh(a);
 	bool gained = clv_streams_poll(a, slot);
 	gained |= clv_frames_reap(a) > 0;
 	gained |= clv_slabs_reap(a);
-	if (gained && (e = attempt(l, soft_cap(a, size), true)))
+	if (gained && (e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* more of the device, as long as it gives */
 	if ((e = attempt(l, clv_reclaim_cap(a), false)))
@@ -336,18 +318,16 @@ static struct clv_extent *climb(struct ladder *l)
 	/* what threads keep for themselves, and empty slabs */
 	if (clv_caches_flush(a) && (e = attempt(l, clv_reclaim_cap(a), true)))
 		return e;
-	/* the host waits */
-	gained = clv_streams_wait(a, slot);
-	gained |= clv_frames_reap(a) > 0;
-	gained |= clv_slabs_reap(a);
-	gained |= clv_streams_adopt(a, slot);
-	if (gained) {
-		clv_reclaim_refresh(a);
-		if ((e = attempt(l, clv_reclaim_cap(a), true)))
-			return e;
-	}
+	settle_all(a);
+	clv_streams_adopt(a, slot); /* what could not be waited for */
 	/* the driver's own verdict: somebody else may have freed since we asked */
 	clv_reclaim_refresh(a);
+	if ((e = attempt(l, clv_reclaim_cap(a), true)))
+		return e;
+	/* it gives less than it says: then what we hold must do */
+	if (!l->short_of)
+		return NULL;
+	a->room = 0;
 	return attempt(l, clv_reclaim_cap(a), true);
 }
 
@@ -357,26 +337,30 @@ struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_reque
 		*why = -ENOSPC;
 		return NULL;
 	}
-	struct ladder l = {a, rq, CLV_OK};
+	struct ladder l = {.a = a, .rq = rq};
 	struct clv_extent *e = climb(&l);
 	if (!e)
 		*why = l.refused != CLV_OK ? -EIO : -ENOMEM;
 	return e;
 }
 
+static void release_down_to(struct clv_arena *a, uint64_t keep)
+{
+	for (struct clv_frame *f = a->frames, *next; f && a->held > keep; f = next) {
+		next = f->next;
+		if (f->whole_slot != CLV_SLOT_NONE && clv_frame_complete(a, f))
+			clv_frame_release(a, f);
+	}
+}
+
 uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 {
 	uint64_t before = a->held;
-	for (int round = 0; round < 2 && a->held > keep; round++) {
-		clv_streams_poll(a, NULL);
-		clv_frames_reap(a);
-		for (struct clv_frame *f = a->frames, *next; f && a->held > keep; f = next) {
-			next = f->next;
-			if (f->whole_slot != CLV_SLOT_NONE && clv_frame_complete(a, f))
-				clv_frame_release(a, f);
-		}
-		if (!wait || a->held <= keep || !clv_streams_wait(a, NULL))
-			break;
+	settle(a);
+	release_down_to(a, keep);
+	if (wait && a->held > keep) {
+		settle_all(a);
+		release_down_to(a, keep);
 	}
 	return before - a->held;
 }

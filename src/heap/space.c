@@ -160,8 +160,25 @@ static void unindex_hole(struct clv_arena *a, struct clv_extent *hole)
 	a->hole_count--;
 }
 
+/* Work of the slot may use memory of the frame until `seq`. `covered`: that point comes after all of this other slot, too. */
+static void set_busy(const struct clv_arena *a, struct clv_frame *f, uint32_t slot, uint64_t seq, uint32_t covered)
+{
+	if (f->busy_slot == slot) {
+		f->busy_seq = clv_max_u64(f->busy_seq, seq);
+		return;
+	}
+	f->mixed |= f->busy_slot != covered && f->busy_slot != CLV_SLOT_ANY && a->slots[f->busy_slot]->completed < f->busy_seq;
+	f->busy_slot = slot;
+	f->busy_seq = seq;
+}
+
 static void set_whole(struct clv_arena *a, struct clv_frame *f, struct clv_extent *hole)
 {
+	if (f->mixed) { /* what the hole says is later than need be, but says it for all */
+		f->mixed = false;
+		f->busy_slot = hole->slot;
+		f->busy_seq = hole->hole.seq;
+	}
 	if (f->whole_slot == CLV_SLOT_NONE) {
 		clv_bin_insert(slot_of(a, hole)->whole, &f->whole, f->size, f);
 		f->whole_slot = hole->slot;
@@ -272,6 +289,7 @@ struct clv_extent *clv_space_carve(struct clv_arena *a, struct clv_extent *hole,
 	live->kind = CLV_LIVE;
 	live->slot = slot;
 	memset(&live->live, 0, sizeof(live->live));
+	live->live.seq = seq;
 	a->used += size;
 	a->used_peak = clv_max_u64(a->used_peak, a->used);
 	a->live_count++;
@@ -313,10 +331,8 @@ struct clv_extent *clv_space_free(struct clv_arena *a, struct clv_extent *live, 
 		f->live -= clv_min_u64(end, clv_frame_end(f)) - clv_max_u64(addr, f->addr);
 		if (!f->live)
 			a->pinned -= f->size;
-		if (slot != CLV_SLOT_ANY) {
-			f->busy_slot = slot;
-			f->busy_seq = seq;
-		}
+		if (slot != CLV_SLOT_ANY)
+			set_busy(a, f, slot, seq, slot);
 	}
 	mark_whole(a, live, addr, end);
 	return join_hole(a, live);
@@ -410,15 +426,14 @@ void clv_space_end_linger(struct clv_arena *a, struct clv_extent *linger)
 struct clv_extent *clv_space_retag(struct clv_arena *a, struct clv_extent *hole, uint32_t slot, uint64_t seq)
 {
 	uint64_t end = clv_extent_end(hole);
+	uint32_t before = hole->slot;
 	unindex_hole(a, hole);
 	hole->slot = slot;
 	hole->hole.seq = seq;
 	for (struct clv_frame *f = NULL; !f || clv_frame_end(f) < end;) {
 		f = clv_frame_at(a, f ? clv_frame_end(f) : hole->addr);
-		if (seq) {
-			f->busy_slot = slot;
-			f->busy_seq = seq;
-		}
+		if (seq)
+			set_busy(a, f, slot, seq, before);
 		if (f->whole_slot != CLV_SLOT_NONE) {
 			unset_whole(a, f);
 			set_whole(a, f, hole);

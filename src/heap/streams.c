@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* An event costs 0.6 us to record and query; so much must have been freed since the last one to be worth it. */
-#define EVENT_BYTES (8 * CLV_MIB)
+#define EVENT_BYTES (64 * CLV_MIB)
 
 static unsigned hash_of(uint64_t id)
 {
@@ -283,9 +283,15 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 {
 	if (slot->holes->count)
 		retag_all(a, slot, UINT64_MAX, CLV_SLOT_ANY, 0);
-	for (struct clv_frame *f = a->frames; f; f = f->next)
+	for (struct clv_frame *f = a->frames; f; f = f->next) {
 		if (f->busy_slot == slot->index)
 			f->busy_slot = CLV_SLOT_ANY;
+		for (struct clv_extent *e = f->starts; e; e = e->live.frame_next)
+			if (e->slot == slot->index) { /* the index will stand for another stream */
+				e->slot = CLV_SLOT_ANY;
+				e->live.seq = 0;
+			}
+	}
 	struct clv_slot **link = &a->slot_hash[hash_of(slot->stream.id)];
 	while (*link != slot)
 		link = &(*link)->hash_next;
@@ -293,7 +299,7 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
 	while (slot->lingers) {
 		struct clv_extent *e = slot->lingers;
-		clv_slot_unlinger(slot);
+		clv_slot_unlinger(slot, &slot->lingers);
 		clv_slot_linger(any, e, 0);
 	}
 	slot->used = false;
@@ -311,9 +317,10 @@ void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq)
 	slot->linger_tail = &e->linger.next;
 }
 
-void clv_slot_unlinger(struct clv_slot *slot)
+void clv_slot_unlinger(struct clv_slot *slot, struct clv_extent **link)
 {
-	slot->lingers = slot->lingers->linger.next;
-	if (!slot->lingers)
-		slot->linger_tail = &slot->lingers;
+	struct clv_extent *e = *link;
+	if (slot->linger_tail == &e->linger.next)
+		slot->linger_tail = link;
+	*link = e->linger.next;
 }

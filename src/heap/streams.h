@@ -28,6 +28,12 @@ bool clv_slot_ready(struct clv_slot *slot);
 /* Counts a free of `bytes` on the slot and records an event if one is due. `now`: record at once. Returns its seq. */
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now);
 
+/* True if all work of the slot before its free number `seq` is known to be done. */
+static inline bool clv_slot_passed(const struct clv_arena *a, uint32_t slot, uint64_t seq)
+{
+	return slot == CLV_SLOT_ANY || a->slots[slot]->completed >= seq;
+}
+
 /* Asks after the oldest events; true if `completed` rose. */
 bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot);
 
@@ -48,6 +54,6 @@ void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot);
 
 void clv_slot_linger(struct clv_slot *slot, struct clv_extent *e, uint64_t seq); /* appends */
-void clv_slot_unlinger(struct clv_slot *slot);                                   /* takes the first away */
+void clv_slot_unlinger(struct clv_slot *slot, struct clv_extent **link); /* takes what *link is away */
 
 #endif
