@@ -103,9 +103,17 @@ void rig_open(struct rig *r, const struct rig_config *config)
 	char why[256] = "";
 	int opened = cleave_heap_open(&r->heap, driver(r), config->settings, why, sizeof(why));
 	ck_assert_msg(opened == 0, "%s", why);
+	cleave_heap_stats s;
+	ck_assert_int_eq(cleave_heap_get_stats(r->heap, 0, &s), 0); /* the device's arena is made */
 	r->streams[0] = CLEAVE_STREAM_ANY;
 	for (unsigned i = 1; i <= config->streams; i++)
 		new_stream(r, i);
+}
+
+void rig_set_well(struct rig *r, bool well)
+{
+	r->well = well;
+	clv_fault_pause(r->fault, well);
 }
 
 void rig_check(struct rig *r)
@@ -249,7 +257,7 @@ void rig_free(struct rig *r, unsigned block, unsigned stream)
 	} else if (!of_any && !any && s.id != b.stream.id) {
 		witness_order(r->witness, b.stream, s);
 	}
-	clv_fault_pause(r->fault, false);
+	clv_fault_pause(r->fault, r->well);
 	witness_freed(r->witness, b.addr, b.size, s);
 	int answer = cleave_free(r->heap, b.addr, s);
 	RIG_ASSERT(r, answer == 0, "free of %#" PRIx64 ": %d", b.addr, answer);
@@ -293,7 +301,7 @@ void rig_destroy_stream(struct rig *r, unsigned stream)
 	new_stream(r, stream);
 	clv_fault_pause(r->fault, true);
 	witness_order(r->witness, gone, r->streams[stream]);
-	clv_fault_pause(r->fault, false);
+	clv_fault_pause(r->fault, r->well);
 	int answer = cleave_stream_destroyed(r->heap, 0, gone);
 	RIG_ASSERT(r, answer == 0 || (r->config.faults_expected && answer == -EIO), "stream_destroyed: %d", answer);
 	for (unsigned i = 0; i < r->count; i++) /* their owner goes on on the new one */

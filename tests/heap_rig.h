@@ -45,13 +45,16 @@ struct rig {
 	uint64_t step, next_stream, next_pattern;
 	uint64_t limit, headroom, foreign;
 	uint64_t live, peak, allocs, frees, failures; /* what the statistics must say */
-	uint64_t refused_early; /* requests that failed though there was room */
+	bool well; /* no faults until this is unset */
 	struct rig_work *work; /* backing: launched and not run */
 	uint64_t checked_words; /* read back and found right */
 };
 
 void rig_open(struct rig *r, const struct rig_config *config);
 void rig_close(struct rig *r); /* also tells what leaks */
+
+/* Calls of the driver reach it, or meet the faults that are set. */
+void rig_set_well(struct rig *r, bool well);
 
 /* The answer of cleave_alloc; the block is the last one on 0. */
 int rig_alloc(struct rig *r, unsigned stream, uint64_t size);
