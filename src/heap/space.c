@@ -19,6 +19,7 @@ bool clv_space_grow(struct clv_arena *a, uint64_t size)
 	size = clv_align_up(size, CLV_PAGE);
 	struct clv_range *r = clv_meta_zalloc(sizeof(*r));
 	if (!r || !clv_pool_reserve(&a->extents, 1)) {
+		a->host_out = true;
 		clv_meta_free(r);
 		return false;
 	}
