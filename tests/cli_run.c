@@ -13,6 +13,12 @@
 
 static char cli_dir[64]; /* of the running test */
 
+/* What commands printed, in a list, so that a test need not free it. */
+static struct printed {
+	struct printed *next;
+	char text[];
+} * printed;
+
 static const char *cleave(void)
 {
 	const char *path = getenv("CLEAVE_BIN");
@@ -31,6 +37,11 @@ static void cli_teardown(void)
 	char line[256];
 	snprintf(line, sizeof(line), "chmod -R u+rwx %s; rm -rf %s", cli_dir, cli_dir);
 	ck_assert_int_eq(system(line), 0);
+	while (printed) {
+		struct printed *next = printed->next;
+		free(printed);
+		printed = next;
+	}
 }
 
 static void path_of(const char *name, char *path, size_t len)
@@ -47,12 +58,14 @@ static char *read_back(const char *name, size_t *size)
 	fseek(f, 0, SEEK_END);
 	long len = ftell(f);
 	rewind(f);
-	char *text = calloc(1, (size_t)len + 1);
-	ck_assert_ptr_nonnull(text);
-	ck_assert_uint_eq(fread(text, 1, (size_t)len, f), (size_t)len);
+	struct printed *p = calloc(1, sizeof(*p) + (size_t)len + 1);
+	ck_assert_ptr_nonnull(p);
+	p->next = printed;
+	printed = p;
+	ck_assert_uint_eq(fread(p->text, 1, (size_t)len, f), (size_t)len);
 	fclose(f);
 	*size = (size_t)len;
-	return text;
+	return p->text;
 }
 
 static void redirect(const char *name, int fd)

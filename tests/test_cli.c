@@ -81,6 +81,16 @@ START_TEST(help_settings)
 	json_error_t error;
 	json_t *doc = json_loads(r.out, 0, &error);
 	ck_assert_msg(doc != NULL, "%s: %s", error.text, r.out);
+	const json_t *table = json_object_get(doc, "settings"), *setting;
+	size_t i;
+	bool growth = false;
+	json_array_foreach((json_t *)table, i, setting)
+	{
+		growth |= strcmp(json_string_value(json_object_get(setting, "key")), "growth") == 0;
+		ck_assert(json_is_string(json_object_get(setting, "default")));
+		ck_assert(json_is_string(json_object_get(setting, "help")));
+	}
+	ck_assert(growth);
 	json_decref(doc);
 }
 END_TEST
@@ -237,6 +247,7 @@ START_TEST(output_that_cannot_be_written)
 		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct --json >/dev/full"),
 				   "standard output: No space");
 		cli_assert_refused(cli_shell("$CLEAVE help >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("$CLEAVE help settings --json >/dev/full"), "standard output: No space");
 		cli_assert_refused(cli_shell("$CLEAVE version >/dev/full"), "standard output: No space");
 	}
 	/* a reader that is gone: a message and status 2, no signal. The fifo's reader opens and leaves at once. */

@@ -23,8 +23,8 @@ static struct clv_replay_row row(const char *policy)
 }
 
 /* Not inlined: gcc 12 takes what open_memstream allocates for a local variable then. */
-static __attribute__((noinline)) char *written(const struct clv_replay_row *rows, size_t count, const struct clv_verify_result *verify,
-		     uint64_t capacity)
+static __attribute__((noinline)) char *written(const struct clv_replay_row *rows, size_t count,
+					       const struct clv_verify_result *verify, uint64_t capacity)
 {
 	char *text = NULL;
 	size_t len = 0;

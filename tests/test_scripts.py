@@ -77,15 +77,26 @@ class Table(Scratch):
             self.policy("cleave", peak_reserved_bytes=(4 << 30) + (1 << 28), reserved_over_live=1.0625))
         self.assertEqual((status, errors), (0, ""))
         self.assertEqual(output[2].split(), "case torch:recorded 4.00 GiB 8.00 GiB 2.000 5.00 GiB 1.250 1,501 250.0 ms".split())
-        self.assertIn("case: at most 4.00 GiB were live", output[-1])
-        self.assertIn("3.75 GiB less", output[-1])
+        self.assertEqual(output[-1], "case: at most 4.00 GiB were live at once; for that, PyTorch with the recorded settings "
+                         "held 8.00 GiB (2.00 times as much) and Cleave held 4.25 GiB (1.062 times as much); the smallest "
+                         "device on which each completes has 5.00 GiB and 5.00 GiB.")
+
+    def test_the_best_setting_is_the_one_that_reserved_least(self):
+        _, output, _ = self.table(
+            self.policy("torch:recorded"), self.policy("torch", peak_reserved_bytes=7 << 30),
+            self.policy("torch:expandable_segments:True", peak_reserved_bytes=6 << 30),
+            self.policy("torch:max_split_size_mb:20", peak_reserved_bytes=5 << 30, completed=False, failed_at_event=3),
+            self.policy("cleave"))
+        self.assertIn("PyTorch with the best setting tried (torch:expandable_segments:True) held 6.00 GiB", output[-1])
 
     def test_a_policy_that_fails_shows_no_results(self):
-        status, output, _ = self.table(self.policy("torch", completed=False, failed_at_event=17), self.policy("cleave"))
+        status, output, _ = self.table(self.policy("torch:recorded", completed=False, failed_at_event=17),
+                                       self.policy("cleave"))
         self.assertEqual(status, 0)
         self.assertIn("failed at event 17", output[2])
         self.assertNotIn("8.00 GiB", output[2])
-        self.assertIn("did not complete", output[-1])
+        self.assertIn("recorded settings did not complete", output[-1])
+        self.assertNotIn("smallest device", output[-1])
 
     def test_cleave_must_complete(self):
         self.assertEqual(self.table(self.policy("cleave", completed=False, failed_at_event=1))[0], 1)

@@ -134,6 +134,68 @@ START_TEST(addresses_come_round)
 }
 END_TEST
 
+/* An aligned range is not put right behind one that happens to end at such an address. */
+START_TEST(aligned_ranges_keep_their_distance)
+{
+	struct clv_driver *d = open_sim((struct clv_sim_config){0});
+	uint64_t low, next, rest, aligned, most = 125ull << 40;
+	ck_assert_int_eq(d->address_reserve(d, &low, G, CLV_GIB), CLV_OK);
+	ck_assert_int_eq(d->address_reserve(d, &next, CLV_GIB - 2 * G, 0), CLV_OK);
+	ck_assert_uint_eq(next + CLV_GIB - 2 * G, low + CLV_GIB);
+	ck_assert_int_eq(d->address_reserve(d, &rest, most, 0), CLV_OK);
+	ck_assert_int_eq(d->address_free(d, low, G), CLV_OK);
+	uint64_t again;
+	do /* until the search comes round to the lowest address */
+		ck_assert_int_eq(d->address_reserve(d, &again, G, 0), CLV_OK);
+	while (again > rest && d->address_free(d, again, G) == CLV_OK);
+	ck_assert_int_eq(d->address_free(d, rest, most), CLV_OK);
+	ck_assert_uint_eq(again, low);
+	ck_assert_int_eq(d->address_reserve(d, &aligned, G, CLV_GIB), CLV_OK);
+	ck_assert_uint_eq(aligned, low + 2 * CLV_GIB);
+	d->close(d);
+}
+END_TEST
+
+/* Large random ranges, so that the addresses come round many times: no two ever touch, and nothing is refused for which
+ * there is obviously room. */
+START_TEST(ranges_never_touch)
+{
+	enum { LIVE = 40 };
+	struct clv_driver *d = open_sim((struct clv_sim_config){0});
+	struct {
+		uint64_t addr, size;
+	} r[LIVE] = {0};
+	struct clv_rng rng = {3};
+	uint64_t tib = (uint64_t)1 << 40, failures = 0, touched = 0;
+	for (int step = 0; step < 20000; step++) {
+		uint64_t i = clv_rng_below(&rng, LIVE);
+		if (r[i].size) {
+			ck_assert_int_eq(d->address_free(d, r[i].addr, r[i].size), CLV_OK);
+			r[i].size = 0;
+			continue;
+		}
+		/* some exactly as large as what was freed, so that gaps are filled to the last granule */
+		uint64_t size = clv_rng_below(&rng, 2) ? 4 * tib : G * clv_rng_range(&rng, 1, 4 * tib / G);
+		uint64_t align = G << clv_rng_below(&rng, 3) * 10;
+		if (d->address_reserve(d, &r[i].addr, size, align) != CLV_OK) {
+			failures++;
+			continue;
+		}
+		r[i].size = size;
+		ck_assert_uint_eq(r[i].addr % align, 0);
+		for (int k = 0; k < LIVE; k++)
+			touched += r[k].size && (uint64_t)k != i && r[k].addr <= r[i].addr + size &&
+				   r[i].addr <= r[k].addr + r[k].size;
+	}
+	ck_assert_uint_eq(touched, 0);
+	ck_assert_uint_lt(failures, 20000 / 4);
+	for (int i = 0; i < LIVE; i++)
+		if (r[i].size)
+			ck_assert_int_eq(d->address_free(d, r[i].addr, r[i].size), CLV_OK);
+	close_clean(d);
+}
+END_TEST
+
 START_TEST(capacity)
 {
 	struct clv_driver *d = open_sim((struct clv_sim_config){.capacity = 10 * G, .devices = 2});
@@ -398,6 +460,18 @@ START_TEST(small_plain_allocations_share_pages)
 	ck_assert_int_eq(d->mem_free(d, p[3]), CLV_OK);
 	d->counts(d, &after);
 	ck_assert_uint_eq(after.ns - before.ns, 39000);
+
+	/* a full page that got a hole is used again */
+	for (int n = 0; n < 33; n++)
+		ck_assert_int_eq(d->mem_alloc(d, &p[n], 64 * CLV_KIB, 0), CLV_OK);
+	ck_assert_int_eq(d->mem_free(d, p[7]), CLV_OK);
+	for (int n = 33; n < 64; n++)
+		ck_assert_int_eq(d->mem_alloc(d, &p[n], 64 * CLV_KIB, 0), CLV_OK);
+	ck_assert_int_eq(d->mem_alloc(d, &q, 64 * CLV_KIB, 0), CLV_OK);
+	ck_assert_uint_eq(q, p[7]);
+	ck_assert_uint_eq(clv_sim_used(d, 0), 4 * CLV_MIB);
+	for (int n = 0; n < 64; n++)
+		ck_assert_int_eq(d->mem_free(d, p[n]), CLV_OK);
 	close_clean(d);
 }
 END_TEST
@@ -620,7 +694,8 @@ START_TEST(drivers_are_opened_by_name)
 }
 END_TEST
 
-CHECK_MAIN("sim", config_defaults_and_refusals, reservations, addresses_come_round, capacity,
+CHECK_MAIN("sim", config_defaults_and_refusals, reservations, addresses_come_round,
+	   aligned_ranges_keep_their_distance, ranges_never_touch, capacity,
 	   map_takes_whole_handles_into_free_addresses, unmap_takes_whole_mappings,
 	   memory_returns_with_the_last_reference, access_needs_a_mapped_range, plain_allocations,
 	   small_plain_allocations_share_pages, calls_are_counted_and_charged, host_memory_runs_out,

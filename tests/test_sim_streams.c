@@ -6,6 +6,8 @@
 #include "check_main.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <string.h>
 
 #define US 1000ull
 
@@ -91,6 +93,13 @@ START_TEST(bad_arguments)
 		ck_assert_uint_ne(never, e);
 		ck_assert_int_eq(d->event_query(d, e), CLV_INVALID);
 		ck_assert_str_eq(clv_sim_leaks(d), "event");
+		/* and has no part in what the former one stood for */
+		launch(A, 1000000 * US, NULL);
+		ck_assert_int_eq(d->event_record(d, never, A), CLV_OK);
+		ck_assert(!complete(never));
+		ck_assert_int_eq(d->event_destroy(d, never), CLV_OK);
+		ck_assert_int_eq(d->event_create(d, &never, 0), CLV_OK);
+		ck_assert(complete(never));
 		ck_assert_int_eq(d->event_destroy(d, never), CLV_OK);
 		ck_assert_ptr_null(clv_sim_leaks(d));
 		d->close(d);
@@ -477,6 +486,92 @@ START_TEST(callbacks_use_the_driver)
 }
 END_TEST
 
+/* As measured with a stream under capture: what may be called, and what must not. */
+START_TEST(capture)
+{
+	open_sim((struct clv_sim_config){0});
+	clv_event e = recorded(A);
+	clv_handle h;
+	uint64_t a, p, size = 2 << 20;
+	ck_assert(clv_sim_set_capturing(d, true));
+	ck_assert_int_eq(d->address_reserve(d, &a, size, 0), CLV_OK);
+	ck_assert_int_eq(d->create(d, &h, size, 0), CLV_OK);
+	ck_assert_int_eq(d->map(d, a, size, 0, h), CLV_OK);
+	ck_assert_int_eq(d->set_access(d, a, size, 0), CLV_OK);
+	ck_assert_int_eq(d->event_record(d, e, B), CLV_OK);
+	ck_assert_int_eq(d->mem_get_info(d, 0, NULL, NULL), CLV_OK);
+	ck_assert(clv_sim_set_capturing(d, false));
+	for (int i = 0; i < 4; i++) {
+		ck_assert(clv_sim_set_capturing(d, true));
+		enum clv_result r = i == 0   ? d->event_query(d, e)
+				    : i == 1 ? d->event_synchronize(d, e)
+				    : i == 2 ? d->stream_synchronize(d, A)
+					     : d->mem_alloc(d, &p, 512, 0);
+		ck_assert_int_eq(r, CLV_CAPTURING);
+		ck_assert(!clv_sim_set_capturing(d, false)); /* the program's capture is lost */
+	}
+	ck_assert_int_eq(d->event_query(d, e), CLV_OK);
+	ck_assert(clv_sim_set_capturing(d, false));
+	d->close(d);
+}
+END_TEST
+
+/* An event is not complete while what is before it still runs, on whatever thread. */
+static bool slow_started, slow_may_end; /* atomic */
+
+static void run_slowly(void *arg)
+{
+	__atomic_store_n(&slow_started, true, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&slow_may_end, __ATOMIC_SEQ_CST))
+		sched_yield();
+	note("s");
+}
+
+static void *advance(void *arg)
+{
+	clv_sim_advance(d, 10 * US);
+	if (*(bool *)arg)
+		clv_sim_complete(d, A);
+	return NULL;
+}
+
+static void *let_it_end(void *arg)
+{
+	for (int i = 0; i < 100; i++)
+		sched_yield();
+	__atomic_store_n(&slow_may_end, true, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+START_TEST(events_wait_for_running_callbacks)
+{
+	for (int manual = 0; manual < 2; manual++) {
+		bool is_manual = manual;
+		pthread_t runner, helper;
+		slow_started = slow_may_end = false;
+		open_sim((struct clv_sim_config){.manual = manual, .clock_free = true});
+		clv_event before = recorded(A);
+		ck_assert_int_eq(clv_sim_launch(d, A, 10 * US, run_slowly, NULL), CLV_OK);
+		clv_event after = recorded(A);
+		ck_assert_int_eq(pthread_create(&runner, NULL, advance, &is_manual), 0);
+		while (!__atomic_load_n(&slow_started, __ATOMIC_SEQ_CST))
+			sched_yield();
+		ck_assert(complete(before));
+		ck_assert(!complete(after));
+		ck_assert_str_eq(ran, "");
+		/* others go on meanwhile; who waits for it waits until it has returned */
+		ck_assert_int_eq(d->mem_get_info(d, 0, NULL, NULL), CLV_OK);
+		ck_assert_int_eq(pthread_create(&helper, NULL, let_it_end, NULL), 0);
+		ck_assert_int_eq(d->event_synchronize(d, after), CLV_OK);
+		ck_assert_str_eq(ran, "s");
+		ck_assert(complete(after));
+		pthread_join(runner, NULL);
+		pthread_join(helper, NULL);
+		d->close(d);
+	}
+}
+END_TEST
+
 /* Threads that launch, wait and map at once; each finds its own work done when its own stream is synchronized. */
 struct worker {
 	pthread_t thread;
@@ -555,4 +650,4 @@ END_TEST
 CHECK_MAIN("sim_streams", bad_arguments, events_complete_by_the_clock, events_lag, waiting_moves_the_clock,
 	   mem_free_waits_for_the_device, vmm_does_not_wait, streams_wait_for_events, equal_times_keep_their_order,
 	   manual_mode_completes_when_told, manual_mode_completes_what_is_waited_for, random_work_by_the_clock,
-	   random_work_manually, callbacks_use_the_driver, threads)
+	   random_work_manually, callbacks_use_the_driver, capture, events_wait_for_running_callbacks, threads)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * link: makes sense of one history after it was read: which free ends which block, what was there before the window, pools
- * and totals. Everything is one pass over the events and a few over what it found.
+ * link: makes sense of one history after it was read: which free ends which block, what was there before the window,
+ * pools and totals. Everything is one pass over the events and a few over what it found.
  */
 #include "link.h"
 
@@ -16,7 +16,7 @@
 #define INITIAL_MARK 0x80000000u
 
 enum place_state {
-	PLACE_FREE,    /* seen, no block now */
+	PLACE_FREE, /* seen, no block now */
 	PLACE_LIVE,
 	PLACE_PENDING, /* free requested, not completed */
 };
@@ -129,8 +129,8 @@ static bool link_alloc(struct linker *l, uint32_t i)
 	return true;
 }
 
-/* A free of an address that has no block now: of a block from before the window if nothing else is known of the address,
- * else one too many. */
+/* A free of an address that has no block now: of a block from before the window if nothing else is known of the
+ * address, else one too many. */
 static bool link_unexplained_free(struct linker *l, struct place *p, struct clv_event_record *e)
 {
 	if (p->block != CLV_NO_BLOCK) {
@@ -175,10 +175,9 @@ static bool link_events(struct linker *l)
 	bool completions = false, requests = false;
 	for (uint32_t i = 0; i < h->event_count; i++) {
 		struct clv_event_record *e = &h->events[i];
-		if (e->flags & CLV_EVENT_IMPLIED) { /* linked before: as it was recorded */
-			e->action = CLV_ACTION_FREE_REQUESTED;
-			e->flags &= (uint8_t)~CLV_EVENT_IMPLIED;
-		}
+		if (e->flags & CLV_EVENT_IMPLIED && e->action == CLV_ACTION_FREE_COMPLETED)
+			e->action = CLV_ACTION_FREE_REQUESTED; /* linked before: as it was recorded */
+		e->flags &= (uint8_t)~CLV_EVENT_IMPLIED;
 		completions |= e->action == CLV_ACTION_FREE_COMPLETED;
 		requests |= e->action == CLV_ACTION_FREE_REQUESTED;
 	}
@@ -356,8 +355,8 @@ bool clv_history_link_at(struct clv_trace *trace, struct clv_history *history, u
 	history->peak_live_bytes = history->unmatched_frees = 0;
 	history->duration_s = 0;
 
-	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) && count_streams(&l) &&
-		  assign_pools(&l);
+	bool ok = ensure_pools(&l) && link_events(&l) && link_final_state(&l) && number_blocks(&l) &&
+		  count_streams(&l) && assign_pools(&l);
 	clv_map_free(&l.index);
 	clv_mem_free(l.places);
 	*event = l.bad_event;

@@ -13,7 +13,7 @@ struct clv_map {
 	struct clv_map_slot {
 		uint64_t key;
 		uint32_t value; /* CLV_MAP_NONE: empty */
-	} *slots;
+	} * slots;
 	size_t mask, used; /* mask is 0 when there are no slots */
 };
 

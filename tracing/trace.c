@@ -93,21 +93,24 @@ const struct clv_history *clv_trace_select(const struct clv_trace *trace, int de
 		return named;
 	if (!any_events) {
 		if (any_state)
-			clv_error_set(err,
-				      "%s: holds a state but no history, so there is nothing to replay; `cleave report` shows "
-				      "the state (to record a history: torch.cuda.memory._record_memory_history())",
-				      trace->file);
+			clv_error_set(
+				err,
+				"%s: holds a state but no history, so there is nothing to replay; `cleave report` shows "
+				"the state (to record a history: torch.cuda.memory._record_memory_history())",
+				trace->file);
 		else
-			clv_error_set(err, "%s: holds neither a history nor a state; nothing was recorded", trace->file);
+			clv_error_set(err, "%s: holds neither a history nor a state; nothing was recorded",
+				      trace->file);
 		return NULL;
 	}
 	char devices[128];
 	list_devices(trace, true, devices, sizeof(devices));
 	if (named)
-		clv_error_set(err,
-			      "%s: device %d has a state but no history, so there is nothing to replay; `cleave report` shows "
-			      "the state (devices with a history: %s)",
-			      trace->file, device, devices);
+		clv_error_set(
+			err,
+			"%s: device %d has a state but no history, so there is nothing to replay; `cleave report` shows "
+			"the state (devices with a history: %s)",
+			trace->file, device, devices);
 	else
 		clv_error_set(err, "%s: has no device %d (devices with a history: %s)", trace->file, device, devices);
 	return NULL;

@@ -36,34 +36,46 @@ def row(history, live, policy):
             seconds(policy["modelled_driver_s"]))
 
 
-def needs(policy):
-    """What one policy took, as the middle of a sentence."""
-    if not policy["completed"]:
-        return "did not complete"
-    text = f"reserved {gib(policy['peak_reserved_bytes'])} ({policy['reserved_over_live']:.2f} times as much)"
-    fit = policy.get("fit_bytes")
-    return f"{text} and needs a device of at least {gib(fit)} to complete" if fit else text
+def listed(items):
+    """a / a and b / a, b and c"""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
+
+
+def times(ratio):
+    """Two digits after the point, and a third where two would claim that nothing is lost."""
+    return f"{ratio:.2f}" if ratio >= 1.995 else f"{ratio:.3f}"
+
+
+def compared(policies):
+    """(name in a sentence, policy): the settings the program ran under, the best of PyTorch's others, and Cleave."""
+    by_name = {policy["policy"]: policy for policy in policies}
+    found = []
+    recorded = by_name.pop("torch:recorded", None)
+    cleave = by_name.pop("cleave", None)
+    others = [policy for name, policy in by_name.items() if name.split(":")[0] == "torch" and policy["completed"]]
+    if recorded:
+        found.append(("PyTorch with the recorded settings", recorded))
+    if others:
+        best = min(others, key=lambda policy: policy["peak_reserved_bytes"])
+        found.append((f"PyTorch with the best setting tried ({best['policy']})", best))
+    if cleave:
+        found.append(("Cleave", cleave))
+    return found
 
 
 def sentence(history, live, policies):
-    """Compares the settings that the program ran under, where the file has them, with the best of the others."""
-    by_name = {policy["policy"]: policy for policy in policies}
-    torch = by_name.get("torch:recorded") or by_name.get("torch")
-    cleave = by_name.get("cleave")
-    parts = [f"{history}: at most {gib(live)} were live at once"]
-    if torch:
-        parts.append(f"PyTorch under the program's own settings {needs(torch)}")
-    if cleave:
-        parts.append(f"Cleave {needs(cleave)}")
-    text = "; ".join(parts)
-    if torch and cleave and torch["completed"] and cleave["completed"]:
-        saved = torch["peak_reserved_bytes"] - cleave["peak_reserved_bytes"]
-        if saved > 0:
-            text += f", with {gib(saved)} less reserved"
-        elif saved < 0:
-            text += f", with {gib(-saved)} more reserved"
-        if calls(torch) and calls(cleave):
-            text += (f" and {calls(cleave):,} driver calls instead of {calls(torch):,}")
+    held, fits = [], []
+    for name, policy in compared(policies):
+        if not policy["completed"]:
+            held.append(f"{name} did not complete")
+            continue
+        held.append(f"{name} held {gib(policy['peak_reserved_bytes'])} ({times(policy['reserved_over_live'])} times as much)")
+        if policy.get("fit_bytes"):
+            fits.append(gib(policy["fit_bytes"]))
+    text = f"{history}: at most {gib(live)} were live at once; for that, {listed(held)}"
+    # In the order of those that completed, so the list is only understood where all did.
+    if fits and len(fits) == len(held):
+        text += f"; the smallest device on which each completes has {listed(fits)}"
     return text + "."
 
 

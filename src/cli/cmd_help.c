@@ -26,20 +26,22 @@ static int print_settings(bool as_json)
 	size_t count;
 	const struct clv_setting *table = clv_settings_table(&count);
 	if (!as_json) {
+		printf("CLEAVE_CONF=key:value,... for a program, `--policy cleave:key:value,...` for a replay.\n\n");
 		for (size_t i = 0; i < count; i++)
-			printf("%-10s %s (default %s)\n", table[i].key, table[i].help, table[i].initial);
+			printf("  %-10s%s (default: %s)\n", table[i].key, table[i].help, table[i].initial);
 		return CLV_EXIT_DONE;
 	}
 	json_t *list = json_array();
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "key", table[i].key, "kind", table[i].kind, "default",
-						      table[i].initial, "help", table[i].help));
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "key", table[i].key, "kind", table[i].kind,
+						      "default", table[i].initial, "help", table[i].help));
 	json_t *document = json_pack("{s:o}", "settings", list);
-	bool written = document && json_dumpf(document, stdout, JSON_INDENT(2)) == 0;
-	json_decref(document);
-	if (!written)
-		return clv_cli_refuse("help", "the settings cannot be printed");
+	if (!document)
+		return clv_cli_refuse("help", "out of host memory");
+	/* Whether it could be written is main()'s question. */
+	json_dumpf(document, stdout, JSON_INDENT(2));
 	putchar('\n');
+	json_decref(document);
 	return CLV_EXIT_DONE;
 }
 
@@ -61,9 +63,8 @@ int clv_cmd_help(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	const char *topic = first < argc ? argv[first] : NULL;
-	if (topic && strcmp(topic, "settings") == 0) {
+	if (topic && strcmp(topic, "settings") == 0)
 		return print_settings(json);
-	}
 	if (json)
 		return clv_cli_refuse("help", "--json goes with `settings` only");
 	if (!topic) {

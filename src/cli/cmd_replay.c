@@ -21,7 +21,8 @@ static const char about[] =
 	"an RMM CSV log.\n\n"
 	"Policies:\n"
 	"  cleave[:SETTINGS]  Cleave's heap; `cleave help settings` lists the settings\n"
-	"  torch[:CONF]       PyTorch's native allocator under this PYTORCH_CUDA_ALLOC_CONF text\n"
+	"  torch[:CONF]       PyTorch's native allocator under this PYTORCH_CUDA_ALLOC_CONF text; also\n"
+	"                     tie_break:address, counter or segment, as PyTorch's versions differ\n"
 	"  torch:recorded     the same with the settings in the snapshot\n"
 	"  direct             each request is a frame of its own\n\n"
 	"Exit status: 0 done; 1 a policy does not complete, or --verify finds a mismatch; 2 usage or unreadable input.";
@@ -203,6 +204,8 @@ static int run(struct replay_command *c, const char *path)
 	clv_replay_meter_clear(&c->meter);
 	if (!c->trace)
 		return clv_cli_refuse(NAME, "%s", err.text);
+	if (c->trace->note)
+		fprintf(stderr, "cleave " NAME ": %s: %s\n", path, c->trace->note);
 	c->history = clv_trace_select(c->trace, c->o.device_given ? (int)c->o.device : -1, &err);
 	if (!c->history)
 		return clv_cli_refuse(NAME, "%s", err.text);

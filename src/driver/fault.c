@@ -5,6 +5,7 @@
 #include "fault.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct fault {
@@ -16,6 +17,7 @@ struct fault {
 	bool chosen; /* config.eligible names some */
 	bool paused;
 	uint64_t seen, injected;
+	_Atomic(const char *) refused;
 };
 
 static struct fault *fault_of(struct clv_driver *driver)
@@ -57,6 +59,14 @@ static enum clv_result inject(struct fault *f, enum clv_call call)
 	return result;
 }
 
+static enum clv_result answer(struct fault *f, enum clv_call call, enum clv_result result)
+{
+	const char *none = NULL;
+	if (CLV_UNLIKELY(result == CLV_INVALID || result == CLV_NOT_SUPPORTED))
+		atomic_compare_exchange_strong(&f->refused, &none, clv_call_name(call));
+	return result;
+}
+
 static void configure(struct fault *f, const struct clv_fault_config *config)
 {
 	f->config = config ? *config : (struct clv_fault_config){0};
@@ -74,7 +84,7 @@ static void configure(struct fault *f, const struct clv_fault_config *config)
 		struct fault *f = fault_of(self);                                                                      \
 		struct clv_driver *inner = f->inner;                                                                   \
 		enum clv_result r = inject(f, CLV_CALL_##call);                                                        \
-		return r != CLV_OK ? r : inner->call arguments;                                                        \
+		return r != CLV_OK ? r : answer(f, CLV_CALL_##call, inner->call arguments);                            \
 	}
 
 PASS(mem_get_info, (struct clv_driver *self, int device, uint64_t *free_bytes, uint64_t *total),
@@ -182,4 +192,9 @@ uint64_t clv_fault_injected(struct clv_driver *fault)
 	uint64_t injected = f->injected;
 	pthread_mutex_unlock(&f->lock);
 	return injected;
+}
+
+const char *clv_fault_refused(struct clv_driver *fault)
+{
+	return atomic_load(&fault_of(fault)->refused);
 }

@@ -25,4 +25,8 @@ void clv_fault_pause(struct clv_driver *fault, bool paused); /* calls go through
 uint64_t clv_fault_seen(struct clv_driver *fault);     /* eligible calls so far */
 uint64_t clv_fault_injected(struct clv_driver *fault); /* failures made so far */
 
+/* The first call since open, whether paused or not, that the inner driver itself answered with INVALID or NOT_SUPPORTED: a
+ * mistake of whoever called. NULL: none was. */
+const char *clv_fault_refused(struct clv_driver *fault);
+
 #endif

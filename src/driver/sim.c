@@ -68,6 +68,12 @@ enum clv_result clv_sim_leave(struct sim *sim, enum clv_result result, uint64_t 
 	return result;
 }
 
+bool clv_sim_breaks_capture(struct sim *sim)
+{
+	sim->capture_invalid |= sim->capturing;
+	return sim->capturing;
+}
+
 static uint64_t device_free(const struct sim *sim, int device)
 {
 	const struct sim_device *d = &sim->devices[device];
@@ -230,6 +236,18 @@ void clv_sim_set_foreign(struct clv_driver *driver, int device, uint64_t bytes)
 	struct sim_device *d = &sim->devices[device];
 	d->foreign = clv_min_u64(bytes, sim->config.capacity - d->used);
 	pthread_mutex_unlock(&sim->lock);
+}
+
+bool clv_sim_set_capturing(struct clv_driver *driver, bool capturing)
+{
+	struct sim *sim = sim_of(driver);
+	pthread_mutex_lock(&sim->lock);
+	bool valid = !sim->capture_invalid;
+	sim->capturing = capturing;
+	if (!capturing)
+		sim->capture_invalid = false;
+	pthread_mutex_unlock(&sim->lock);
+	return capturing || valid;
 }
 
 void clv_sim_fail_host_after(struct clv_driver *driver, uint64_t n)

@@ -53,6 +53,11 @@ uint64_t clv_sim_used_peak(struct clv_driver *sim, int device);
  * back. */
 void clv_sim_set_foreign(struct clv_driver *sim, int device, uint64_t bytes);
 
+/* While the program captures a stream, event_query, event_synchronize, stream_synchronize and mem_alloc answer
+ * CLV_CAPTURING and invalidate the capture; what the heap needs otherwise is allowed. Answers, when a capture ends,
+ * whether it is still valid; else true. */
+bool clv_sim_set_capturing(struct clv_driver *sim, bool capturing);
+
 /* After close-down by the user: NULL if no handle, mapping, reservation, event or plain allocation is left, else the
  * name of the first kind that leaks. */
 const char *clv_sim_leaks(struct clv_driver *sim);

@@ -132,6 +132,8 @@ struct sim {
 	bool running; /* clock mode: the work below has started and not returned */
 	uint64_t running_end_ns, running_seq;
 
+	bool capturing, capture_invalid;
+
 	uint64_t fail_host_in; /* tests: counts down; at 1 this and every later host allocation fails */
 };
 
@@ -148,6 +150,7 @@ bool clv_sim_host_grow(struct sim *sim, void *array, uint32_t *capacity, size_t 
 struct sim *clv_sim_enter(struct clv_driver *driver, enum clv_call call);
 enum clv_result clv_sim_leave(struct sim *sim, enum clv_result result, uint64_t ns);
 void clv_sim_charge(struct sim *sim, uint64_t ns);
+bool clv_sim_breaks_capture(struct sim *sim); /* true: a capture is on, and this call was one too many for it */
 void clv_sim_clock_to(struct sim *sim, uint64_t ns); /* never back */
 
 /* sim_memory.c */

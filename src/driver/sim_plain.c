@@ -141,6 +141,8 @@ enum clv_result clv_sim_mem_alloc(struct clv_driver *self, uint64_t *addr, uint6
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_mem_alloc);
 	if (!addr || !size || device < 0 || device >= self->devices)
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	uint64_t ns;
 	enum clv_result r = size <= sim->config.granularity / 2 ? small_alloc(sim, addr, size, device, &ns)
 								: large_alloc(sim, addr, size, device, &ns);

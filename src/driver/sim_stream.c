@@ -271,6 +271,8 @@ enum clv_result clv_sim_stream_synchronize(struct clv_driver *self, cleave_strea
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_stream_synchronize);
 	if (!is_stream(stream) || in_callback(sim))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	struct sim_stream *s = stream_get(sim, stream.id);
 	if (!s)
 		return clv_sim_leave(sim, CLV_FAILED, 0);
@@ -365,6 +367,8 @@ enum clv_result clv_sim_event_query(struct clv_driver *self, clv_event event)
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_event_query);
 	if (!event_of(sim, event))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	clv_sim_charge(sim, clv_cost_ns(CLV_CALL_event_query, 0, 1));
 	clv_sim_settle(sim); /* drops the lock if something is due */
 	struct sim_event *e = event_of(sim, event);
@@ -379,6 +383,8 @@ enum clv_result clv_sim_event_synchronize(struct clv_driver *self, clv_event eve
 	const struct sim_event *found = event_of(sim, event);
 	if (!found || in_callback(sim))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
+	if (clv_sim_breaks_capture(sim))
+		return clv_sim_leave(sim, CLV_CAPTURING, 0);
 	struct sim_event e = *found; /* as recorded now: the wait drops the lock */
 	clv_sim_charge(sim, clv_cost_ns(CLV_CALL_event_synchronize, 0, 1));
 	if (e.stream && sim->config.manual) {

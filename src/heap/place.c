@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "place.h"
 
+#include "purchase.h"
 #include "space.h"
 
 #define LARGER_HOLES 4  /* candidates from each index */
-#define SMALLER_HOLES 8
+#define SMALLER_HOLES 16
+#define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
 #define WALK_LIMIT 512 /* extents under one window */
 
 struct search {
@@ -12,7 +14,16 @@ struct search {
 	const struct clv_request *rq;
 	struct clv_window *windows;
 	unsigned count;
+	bool only_first; /* windows has room for one: the cheapest */
+	bool knows_least;
+	uint64_t least; /* what a purchase brings at least, once asked for */
 };
+
+/* What a window that costs more than this is worth: nothing. */
+static uint64_t most_cost(const struct search *s)
+{
+	return s->only_first && s->count ? s->windows[0].cost : UINT64_MAX;
+}
 
 static struct clv_extent *live_below(struct clv_extent *e)
 {
@@ -21,9 +32,17 @@ static struct clv_extent *live_below(struct clv_extent *e)
 	return e;
 }
 
-/* Keeps the windows sorted; the dearest falls out. */
+/* Keeps the windows sorted; the dearest falls out. Of two that are equal in cost and address the one that came first stays
+ * first. */
 static void keep(struct search *s, struct clv_window w)
 {
+	if (s->only_first) {
+		const struct clv_window *first = s->windows;
+		if (!s->count || w.cost < first->cost || (w.cost == first->cost && w.addr < first->addr))
+			s->windows[0] = w;
+		s->count = 1;
+		return;
+	}
 	unsigned i = s->count < CLV_WINDOW_MAX ? s->count++ : CLV_WINDOW_MAX;
 	for (; i > 0; i--) {
 		const struct clv_window *before = &s->windows[i - 1];
@@ -36,23 +55,55 @@ static void keep(struct search *s, struct clv_window w)
 		s->windows[i] = w;
 }
 
-/* Whole frames under [lo, hi), which is mapped. */
-static uint64_t pins(const struct clv_arena *a, uint64_t lo, uint64_t hi)
+static uint64_t indexed_size(const struct clv_bin_node *n)
 {
-	uint64_t bytes = 0;
-	for (struct clv_frame *f; lo < hi; lo = clv_frame_end(f)) {
-		f = clv_frame_at(a, lo);
-		if (f->whole_slot != CLV_SLOT_NONE)
-			bytes += f->size;
-	}
-	return bytes;
+	return clv_bin_indexed(n) ? n->size : 0;
 }
 
-/* A window at addr, which lies in the extent e. `hole` is the size of the hole that it would be cut from, 0 if it is more
- * than one extent. */
-static void consider(struct search *s, struct clv_extent *e, uint64_t addr, uint64_t hole)
+/* Bytes of the whole frames under [lo, hi), a piece of the hole. All frames of a hole are whole but those at its ends that
+ * it shares, and these end where its parts do: so the whole ones are one run, and need not be walked. */
+static uint64_t pins(const struct clv_arena *a, const struct clv_extent *hole, uint64_t lo, uint64_t hi)
 {
-	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0;
+	uint64_t first = hole->addr + indexed_size(&hole->hole.left);
+	uint64_t last = clv_extent_end(hole) - indexed_size(&hole->hole.right);
+	lo = clv_max_u64(lo, first);
+	hi = clv_min_u64(hi, last);
+	if (lo >= hi)
+		return 0;
+	uint64_t from = lo == first ? first : clv_frame_at(a, lo)->addr;
+	uint64_t to = hi == last ? last : clv_frame_end(clv_frame_at(a, hi - 1));
+	return to - from;
+}
+
+static bool free_for(const struct search *s, const struct clv_extent *e)
+{
+	return e->kind == CLV_GAP || (e->kind == CLV_HOLE && clv_hole_usable(e, s->rq->slot));
+}
+
+/* Rises with each of its parts, so that what is known of a window bounds its cost from below. */
+static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
+{
+	if (!missing)
+		return pinned + left_over / LEFT_OVER_WEIGHT;
+	if (!s->knows_least) {
+		s->least = clv_purchase_least(s->a, s->rq);
+		s->knows_least = true;
+	}
+	return pinned + clv_purchase_weight(s->a, clv_max_u64(missing, s->least));
+}
+
+/* A window at addr that lies in one hole. */
+static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr)
+{
+	uint64_t cost = cost_of(s, pins(s->a, hole, addr, addr + s->rq->size), 0, hole->size - s->rq->size);
+	if (cost <= most_cost(s))
+		keep(s, (struct clv_window){addr, 0, cost, hole, hole});
+}
+
+/* A window at addr, which lies in the extent e, over all that it touches. */
+static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
+{
+	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0, cost = 0, most = most_cost(s);
 	struct clv_extent *cur = e;
 	for (int walked = 0;; cur = cur->next) {
 		if (!cur || ++walked > WALK_LIMIT)
@@ -61,30 +112,28 @@ static void consider(struct search *s, struct clv_extent *e, uint64_t addr, uint
 		if (cur->kind == CLV_GAP)
 			missing += clv_align_up(hi, CLV_PAGE) - clv_align_down(lo, CLV_PAGE);
 		else if (cur->kind == CLV_HOLE && clv_hole_usable(cur, s->rq->slot))
-			pinned += pins(s->a, lo, hi);
+			pinned += pins(s->a, cur, lo, hi);
 		else
+			return;
+		cost = cost_of(s, pinned, missing, 0);
+		if (cost > most)
 			return;
 		if (hi == end)
 			break;
 	}
-	uint64_t cost = pinned + missing;
-	if (missing)
-		cost += s->a->heap->settings.call_bytes;
-	else if (hole)
-		cost += (hole - s->rq->size) / 128;
-	keep(s, (struct clv_window){addr, missing, cost, e, hole && !missing ? e : NULL});
+	keep(s, (struct clv_window){addr, missing, cost, e, NULL});
 }
 
 static void at_left(struct search *s, struct clv_extent *hole)
 {
-	consider(s, hole, clv_align_up(hole->addr, s->rq->align), hole->size);
+	consider_in(s, hole, clv_align_up(hole->addr, s->rq->align));
 }
 
 static void at_right(struct search *s, struct clv_extent *hole)
 {
 	uint64_t addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
 	if (addr >= hole->addr && addr + s->rq->size <= clv_extent_end(hole))
-		consider(s, hole, addr, hole->size);
+		consider_in(s, hole, addr);
 }
 
 /* A window that ends where the hole ends and begins in what is free before it. */
@@ -94,13 +143,18 @@ static void before_end(struct search *s, struct clv_extent *hole)
 		return;
 	uint64_t addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
 	struct clv_extent *e = hole;
+	uint64_t missing = 0, most = most_cost(s);
 	for (int walked = 0; e && addr < e->addr && walked < WALK_LIMIT; walked++) {
 		e = e->prev;
-		if (!e || (e->kind != CLV_GAP && !(e->kind == CLV_HOLE && clv_hole_usable(e, s->rq->slot))))
+		if (!e || !free_for(s, e))
+			return;
+		if (e->kind == CLV_GAP)
+			missing += clv_extent_end(e) - clv_max_u64(e->addr, clv_align_down(addr, CLV_PAGE));
+		if (cost_of(s, 0, missing, 0) > most)
 			return;
 	}
 	if (e && addr >= e->addr)
-		consider(s, e, addr, 0);
+		consider(s, e, addr);
 }
 
 /* Stranded memory that fits: pins nothing, buys nothing. */
@@ -116,17 +170,19 @@ static bool in_part(struct search *s, struct clv_slot *slot)
 		addr = clv_align_up(hole->addr, s->rq->align);
 	else
 		addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
-	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / 128, hole, hole});
+	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole});
 	return true;
 }
 
 static void in_slot(struct search *s, struct clv_slot *slot)
 {
 	uint64_t size = s->rq->size, fitting = size + s->rq->align - CLV_GRAIN;
+	if (!slot->holes->count)
+		return;
 	struct clv_bin_node *n = clv_bin_ceil(slot->whole, size);
 	if (n) {
 		struct clv_frame *f = n->owner;
-		consider(s, f->hole, clv_align_up(f->addr, s->rq->align), f->hole->size);
+		consider_in(s, f->hole, clv_align_up(f->addr, s->rq->align));
 	}
 	n = clv_bin_ceil(slot->holes, fitting);
 	for (int i = 0; n && i < LARGER_HOLES; i++, n = clv_bin_up(slot->holes, n, fitting)) {
@@ -136,7 +192,8 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	n = clv_bin_floor(slot->holes, size);
 	for (int i = 0; n && i < SMALLER_HOLES; i++, n = clv_bin_down(slot->holes, n, size)) {
 		struct clv_extent *hole = n->owner;
-		consider(s, hole, clv_align_up(hole->addr, s->rq->align), 0);
+		if (hole->size >= size || (hole->next && free_for(s, hole->next)))
+			consider(s, hole, clv_align_up(hole->addr, s->rq->align));
 		before_end(s, hole);
 	}
 }
@@ -145,6 +202,8 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 static void in_gap(struct search *s)
 {
 	uint64_t size = clv_align_up(s->rq->size, CLV_PAGE);
+	if (cost_of(s, 0, size, 0) > most_cost(s))
+		return;
 	struct clv_bin_node *n = clv_bin_floor(&s->a->gaps, UINT64_MAX);
 	if (!n || n->size < size) {
 		if (!clv_space_grow(s->a, size))
@@ -153,24 +212,36 @@ static void in_gap(struct search *s)
 	}
 	struct clv_extent *gap = n->owner;
 	uint64_t room = clv_min_u64(s->a->spacing, clv_align_down((gap->size - size) / 2, CLV_PAGE));
-	consider(s, gap, gap->addr + room, 0);
+	consider(s, gap, gap->addr + room);
+}
+
+static void search(struct search *s)
+{
+	struct clv_slot *any = s->a->slots[CLV_SLOT_ANY];
+	bool own = s->rq->slot != any;
+	bool found = in_part(s, s->rq->slot);
+	if (own)
+		found |= in_part(s, any);
+	if (found)
+		return;
+	in_slot(s, s->rq->slot);
+	if (own)
+		in_slot(s, any);
+	in_gap(s);
 }
 
 unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv_window *windows)
 {
-	struct search s = {a, rq, windows, 0};
-	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
-	bool own = rq->slot != any;
-	bool found = in_part(&s, rq->slot);
-	if (own)
-		found |= in_part(&s, any);
-	if (!found) {
-		in_slot(&s, rq->slot);
-		if (own)
-			in_slot(&s, any);
-		in_gap(&s);
-	}
+	struct search s = {.a = a, .rq = rq, .windows = windows};
+	search(&s);
 	for (unsigned i = 0; i < s.count; i++)
 		windows[i].anchor = live_below(windows[i].anchor);
 	return s.count;
+}
+
+bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window)
+{
+	struct search s = {.a = a, .rq = rq, .windows = window, .only_first = true};
+	search(&s);
+	return s.count && window->hole && window->hole->slot == rq->slot->index;
 }

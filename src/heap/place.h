@@ -5,9 +5,8 @@
  * A window is a run of free addresses, mapped or not, that the request could have. What it costs is counted in bytes:
  *
  *   pins      whole frames that it would pin: memory that could have gone elsewhere
- *   missing   pages that must be mapped under it
- *   + 16 MiB  if anything is missing, for the calls of the driver
- *   + 1/128   of what it leaves of the hole it is cut from, so that the best fit wins among equals
+ *   bought    what would be bought for the pages that are missing under it, and a weight for the calls (purchase.h)
+ *   left over 1/96 of what it leaves of the hole it is cut from, so that the best fit wins among equals
  *
  * Stranded memory (the parts of holes in pinned frames) costs nothing and is used first; a free frame much larger than the
  * request is not cut if less can be pinned. All candidates come from indexes by size, a bounded number from each, so the
@@ -37,6 +36,11 @@ struct clv_window {
 
 /* Up to CLV_WINDOW_MAX windows, cheapest first. */
 unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv_window *windows);
+
+/* The common case alone: true if the cheapest window is mapped, lies in one hole and is free in the order of the request's
+ * slot. *window is then what clv_place would give first, but for the anchor. Much less work, since what costs more than the
+ * best so far need not be looked at to its end. */
+bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window);
 
 /* May `slot` use the hole? */
 static inline bool clv_hole_usable(const struct clv_extent *hole, const struct clv_slot *slot)

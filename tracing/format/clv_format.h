@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * clv_format: numbers and integer encodings of the .clv format, shared by its reader and its writer. The format is described
- * in clv_write.c.
+ * clv_format: numbers and integer encodings of the .clv format, shared by its reader and its writer. The format is
+ * described in clv_write.c.
  */
 #ifndef CLV_FORMAT_H
 #define CLV_FORMAT_H
@@ -50,7 +50,7 @@ enum {
 
 	CLV_ANY_DEVICE = 1,           /* number; absent: 0. Of HISTORY, EVENTS, STATE, SEGMENTS, BLOCKS */
 
-	CLV_EVENTS_ACTIONS = 2,       /* one byte an event: enum clv_action, 255 for OTHER; its length is the number of events */
+	CLV_EVENTS_ACTIONS = 2,       /* one byte an event: enum clv_action, 255 for OTHER; gives the number of events */
 	CLV_EVENTS_TIMES = 3,         /* column, signed: difference to the time before */
 	CLV_EVENTS_ADDRESSES = 4,     /* column: see clv_write.c */
 	CLV_EVENTS_NEW_ADDRESSES = 5, /* column, signed: difference to the new address before */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads .clv files; the format is described in clv_write.c. Whatever a checksum vouches for is still checked before it is
- * used: a file may be made to mislead.
+ * Reads .clv files; the format is described in clv_write.c. Whatever a checksum vouches for is still checked before it
+ * is used: a file may be made to mislead.
  */
 #include "clv.h"
 
@@ -44,7 +44,7 @@ struct reader {
 	uint64_t *addresses;            /* by number, in an EVENTS record */
 	struct seen {
 		uint64_t size, stream, stack;
-	} *seen;
+	} * seen;
 	size_t addresses_cap, seen_cap;
 	uint8_t *raw;
 	size_t raw_cap;
@@ -538,9 +538,11 @@ static bool settle_state(struct reader *r, struct part *part)
 		return h->segment_count == 0 || damaged(r, "segments without a state");
 	if (part->segments_due || part->blocks_due || part->blocks_named != h->block_record_count) {
 		if (r->ended)
-			return clv_error_at(r->err, r->in->name, r->chunk_at, "device %d: segments or blocks are missing",
-					    h->device);
-		h->segment_count = h->block_record_count = 0;
+			return clv_error_at(r->err, r->in->name, r->chunk_at,
+					    "device %d: segments or blocks are missing", h->device);
+		h->segment_count = h->block_record_count = h->pool_count = 0;
+		clv_mem_free(h->pools);
+		h->pools = NULL;
 		h->has_state = false;
 		return true;
 	}
@@ -564,7 +566,8 @@ static bool note_truncation(struct reader *r, size_t offset)
 	char text[160];
 	if (r->ended)
 		return true;
-	int n = snprintf(text, sizeof(text), "the file was cut short: read up to offset %zu of %zu, its last whole chunk", offset,
+	int n = snprintf(text, sizeof(text),
+			 "the file was cut short: read up to offset %zu of %zu, its last whole chunk", offset,
 			 r->in->size);
 	r->trace->note = clv_mem_strndup(text, n > 0 ? (size_t)n : 0);
 	return r->trace->note || no_memory(r);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The .clv format, version 1. All integers are little-endian; a *number* is a base-128 varint of at most 64 bits (7 bits a
- * byte, low bits first, the top bit says that another byte follows); a *signed* number is a difference modulo 2^64, zigzag
- * coded.
+ * The .clv format, version 1. All integers are little-endian; a *number* is a base-128 varint of at most 64 bits (7
+ * bits a byte, low bits first, the top bit says that another byte follows); a *signed* number is a difference modulo
+ * 2^64, zigzag coded.
  *
  *	file   = header chunk...
  *	header = magic[8] version[4] 0[4] xxh64(the 16 bytes before)[8]
@@ -12,16 +12,18 @@
  *	field  = id:number length:number bytes          so are ids; a field is a number, a text, bytes, or a column
  *	column = number...                              one entry for each thing the record lists
  *
- * A file only grows at its end. One that was cut anywhere is readable up to its last whole chunk; a damaged chunk is told
- * from a missing one because its header has a checksum of its own. END in the last record says that nothing is missing.
+ * A file only grows at its end. One that was cut anywhere is readable up to its last whole chunk; a damaged chunk is
+ * told from a missing one because its header has a checksum of its own. END in the last record says that nothing is
+ * missing.
  *
- * Each EVENTS record can be read by itself. Addresses come again and again, so the record numbers them in the order in which
- * they first occur: entry 0 of the column is a new address (taken from the other column), v > 0 the one whose number differs
- * by unzigzag(v - 1) from the number before. Sizes, streams and stacks are differences to what was last seen at that
- * address. Which free ends which block, pools and totals are not stored: clv_history_link() finds them again.
+ * Each EVENTS record can be read by itself. Addresses come again and again, so the record numbers them in the order in
+ * which they first occur: entry 0 of the column is a new address (taken from the other column), v > 0 the one whose
+ * number differs by unzigzag(v - 1) from the number before. Sizes, streams and stacks are differences to what was last
+ * seen at that address. Which free ends which block, pools and totals are not stored: clv_history_link() finds them
+ * again.
  *
- * Segments are sorted by address, and blocks tile them, so only the gaps between segments are stored. A STATE record begins
- * the state of a device anew; it holds when all the segments and blocks that it announces have been read.
+ * Segments are sorted by address, and blocks tile them, so only the gaps between segments are stored. A STATE record
+ * begins the state of a device anew; it holds when all the segments and blocks that it announces have been read.
  */
 #include "clv.h"
 
@@ -116,7 +118,8 @@ static void write_all(struct writer *w, const uint8_t *data, size_t len)
 			continue;
 		if (n <= 0) {
 			w->failed = true;
-			clv_error_set(w->err, "%s: cannot be written: %s", w->path, n < 0 ? strerror(errno) : "no progress");
+			clv_error_set(w->err, "%s: cannot be written: %s", w->path,
+				      n < 0 ? strerror(errno) : "no progress");
 			return;
 		}
 		data += n;
@@ -251,7 +254,8 @@ static void write_strings(struct writer *w)
 	const struct clv_trace *t = w->trace;
 	for (uint32_t i = 0; i < t->string_count && !w->failed;) {
 		struct bytes *lengths = column(w, 0), *text = column(w, 1);
-		for (uint32_t n = 0; n < BATCH && i < t->string_count && text->len < CHUNK_TARGET && !w->failed; n++, i++) {
+		for (uint32_t n = 0; n < BATCH && i < t->string_count && text->len < CHUNK_TARGET && !w->failed;
+		     n++, i++) {
 			size_t len = strlen(t->strings[i]);
 			put_number(w, lengths, len);
 			put(w, text, t->strings[i], len);
@@ -266,9 +270,11 @@ static void write_stacks(struct writer *w)
 {
 	const struct clv_trace *t = w->trace;
 	for (uint32_t i = 1; i < t->stack_count && !w->failed;) {
-		struct bytes *counts = column(w, 0), *files = column(w, 1), *functions = column(w, 2), *lines = column(w, 3);
+		struct bytes *counts = column(w, 0), *files = column(w, 1), *functions = column(w, 2),
+			     *lines = column(w, 3);
 		uint32_t line = 0;
-		for (uint64_t frames = 0; frames < BATCH && counts->len < BATCH && i < t->stack_count && !w->failed; i++) {
+		for (uint64_t frames = 0; frames < BATCH && counts->len < BATCH && i < t->stack_count && !w->failed;
+		     i++) {
 			const struct clv_stack_record *s = &t->stacks[i];
 			put_number(w, counts, s->count);
 			for (uint32_t k = s->first; k < s->first + s->count; k++) {
@@ -402,7 +408,8 @@ static void write_blocks(struct writer *w, const struct clv_history *h, uint32_t
 	end_record(w, CLV_REC_BLOCKS);
 }
 
-/* The format leaves out what follows from the order of segments and blocks; a trace that breaks it cannot be written. */
+/* The format leaves out what follows from the order of segments and blocks; a trace that breaks it cannot be written.
+ */
 static bool state_is_regular(struct writer *w, const struct clv_history *h)
 {
 	uint64_t end = 0, block = 0;
@@ -418,7 +425,8 @@ static bool state_is_regular(struct writer *w, const struct clv_history *h)
 		block += s->blocks;
 		if (!regular || at != end) {
 			w->failed = true;
-			return clv_error_set(w->err, "%s: device %d: segment %u is out of order, or its blocks do not tile it",
+			return clv_error_set(w->err,
+					     "%s: device %d: segment %u is out of order, or its blocks do not tile it",
 					     w->path, h->device, i);
 		}
 	}
@@ -526,7 +534,8 @@ bool clv_trace_write(const struct clv_trace *trace, const char *path, struct clv
 	struct writer w = {.trace = trace, .err = err, .path = path, .fd = -1};
 	char *target = resolve(path, err);
 	if (!target)
-		return clv_error_set(err, "%s: out of host memory", path); /* unless it was something else: that stays */
+		return clv_error_set(err, "%s: out of host memory",
+				     path); /* unless it was something else: that stays */
 	w.zstd = ZSTD_createCCtx();
 	bool ok = w.zstd ? write_and_rename(&w, target) : clv_error_set(err, "%s: out of host memory", path);
 	writer_clear(&w);

@@ -12,6 +12,10 @@
 
 #define RELEASE_STEP ((size_t)8 << 20)
 
+/* Files up to this size are read, larger ones mapped. A mapped file must not be made shorter meanwhile (as a program
+ * does that writes its next snapshot under the same name): touching what is gone ends the process. */
+#define READ_MAX ((uint64_t)64 << 20)
+
 void clv_input_release(const struct clv_input *in, size_t offset, size_t *released)
 {
 	if (CLV_LIKELY(!in->mapped || offset < *released + RELEASE_STEP))
@@ -39,15 +43,19 @@ struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error
 	}
 	if (in->data[0] == 0x80)
 		return clv_import_torch(in, err);
-	if (starts(in, "\x93" "CLV", 4))
+	if (starts(in,
+		   "\x93"
+		   "CLV",
+		   4))
 		return clv_import_clv(in, err);
 	const char *what = NULL;
 	if (starts(in, "\x1f\x8b", 2))
 		what = "a gzip file; decompress it first (gunzip)";
 	else if (starts(in, "\x28\xb5\x2f\xfd", 4))
 		what = "a zstd file; decompress it first (unzstd)";
-	else if (starts(in, "\xfd"
-			    "7zXZ",
+	else if (starts(in,
+			"\xfd"
+			"7zXZ",
 			5))
 		what = "an xz file; decompress it first (unxz)";
 	else if (starts(in, "PK\x03\x04", 4))
@@ -64,6 +72,47 @@ struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error
 	return clv_import_rmm(in, err);
 }
 
+static struct clv_trace *import_read(const char *path, int fd, size_t size, struct clv_error *err)
+{
+	uint8_t *data = clv_mem_alloc(size);
+	size_t got = 0;
+	if (!data) {
+		clv_error_set(err, "%s: out of host memory", path);
+		return NULL;
+	}
+	while (got < size) {
+		ssize_t n = read(fd, data + got, size - got);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			clv_error_set(err, "%s: %s", path, strerror(errno));
+			clv_mem_free(data);
+			return NULL;
+		}
+		if (n == 0)
+			break; /* it became shorter: the importer says where it ends */
+		got += (size_t)n;
+	}
+	const struct clv_input in = {.name = path, .data = data, .size = got};
+	struct clv_trace *trace = clv_import_memory(&in, err);
+	clv_mem_free(data);
+	return trace;
+}
+
+static struct clv_trace *import_mapped(const char *path, int fd, size_t size, struct clv_error *err)
+{
+	void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (map == MAP_FAILED) {
+		clv_error_set(err, "%s: cannot be mapped: %s", path, strerror(errno));
+		return NULL;
+	}
+	madvise(map, size, MADV_SEQUENTIAL);
+	const struct clv_input in = {.name = path, .data = map, .size = size, .mapped = true};
+	struct clv_trace *trace = clv_import_memory(&in, err);
+	munmap(map, size);
+	return trace;
+}
+
 static struct clv_trace *import_fd(const char *path, int fd, struct clv_error *err)
 {
 	struct stat st;
@@ -72,25 +121,12 @@ static struct clv_trace *import_fd(const char *path, int fd, struct clv_error *e
 		return NULL;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		clv_error_set(err, "%s: %s, not a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or device");
+		clv_error_set(err, "%s: %s, not a regular file", path,
+			      S_ISDIR(st.st_mode) ? "a directory" : "a pipe or device");
 		return NULL;
 	}
-	struct clv_input in = {.name = path, .data = (const uint8_t *)"", .size = (size_t)st.st_size};
-	void *map = NULL;
-	if (in.size) {
-		map = mmap(NULL, in.size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (map == MAP_FAILED) {
-			clv_error_set(err, "%s: cannot be mapped: %s", path, strerror(errno));
-			return NULL;
-		}
-		madvise(map, in.size, MADV_SEQUENTIAL);
-		in.data = map;
-		in.mapped = true;
-	}
-	struct clv_trace *trace = clv_import_memory(&in, err);
-	if (map)
-		munmap(map, in.size);
-	return trace;
+	return (uint64_t)st.st_size <= READ_MAX ? import_read(path, fd, (size_t)st.st_size, err)
+						 : import_mapped(path, fd, (size_t)st.st_size, err);
 }
 
 struct clv_trace *clv_trace_import(const char *path, struct clv_error *err)

@@ -7,8 +7,8 @@
 
 #include "../trace.h"
 
-/* Returns a linked trace, or NULL with an error that names file, offset and reason. Never crashes on bad input; reads the
- * file once; memory in proportion to the events. */
+/* Returns a linked trace, or NULL with an error that names file, offset and reason. Never crashes on bad input; reads
+ * the file once; memory in proportion to the events. */
 struct clv_trace *clv_trace_import(const char *path, struct clv_error *err);
 
 /* A whole file in memory. */
@@ -27,7 +27,8 @@ struct clv_trace *clv_import_clv(const struct clv_input *in, struct clv_error *e
 /* Told by content, as clv_trace_import() does. */
 struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error *err);
 
-/* Gives back the pages before `offset` that were not given back yet, if the input is mapped; *released is the caller's. */
+/* Gives back the pages before `offset` that were not given back yet, if the input is mapped; *released is the
+ * caller's. */
 void clv_input_release(const struct clv_input *in, size_t offset, size_t *released);
 
 #endif

@@ -120,7 +120,8 @@ bool clv_pk_underflow(struct clv_pickle *p)
 
 bool clv_pk_no_memo(struct clv_pickle *p, uint64_t index)
 {
-	return clv_pickle_error(p, p->op_at, "not a valid pickle: nothing has memo index %llu", (unsigned long long)index);
+	return clv_pickle_error(p, p->op_at, "not a valid pickle: nothing has memo index %llu",
+				(unsigned long long)index);
 }
 
 static bool pop_mark(struct clv_pickle *p, size_t *first)
@@ -334,7 +335,8 @@ static uint64_t little(const uint8_t *d, size_t width)
 
 static bool push_float(struct clv_pickle *p, const uint8_t *d)
 {
-	return clv_pk_box(p, __builtin_bswap64(little(d, 8))) && clv_pk_push(p, clv_pk_make(CLV_PK_FLOAT, p->box_count - 1));
+	return clv_pk_box(p, __builtin_bswap64(little(d, 8))) &&
+	       clv_pk_push(p, clv_pk_make(CLV_PK_FLOAT, p->box_count - 1));
 }
 
 static bool op_proto(struct clv_pickle *p, uint8_t version)
@@ -348,10 +350,11 @@ static bool refuse(struct clv_pickle *p, uint8_t op)
 {
 	switch (ops[op].class) {
 	case OP_OBJECT:
-		return clv_pickle_error(p, p->op_at,
-					"the opcode %s builds objects or runs code; a memory snapshot holds only data, so it is "
-					"refused",
-					ops[op].name);
+		return clv_pickle_error(
+			p, p->op_at,
+			"the opcode %s builds objects or runs code; a memory snapshot holds only data, so it is "
+			"refused",
+			ops[op].name);
 	case OP_TEXT:
 		return clv_pickle_error(p, p->op_at, "the opcode %s belongs to protocol 0; protocols 2 to 5 are read",
 					ops[op].name);
@@ -428,7 +431,7 @@ static bool step(struct clv_pickle *p, uint8_t op)
 		return make_object(p, CLV_PK_LIST);
 	case 'd':
 		return make_object(p, CLV_PK_DICT);
-	case ')': /* EMPTY_TUPLE */
+	case ')':  /* EMPTY_TUPLE */
 	case 0x8f: /* EMPTY_SET */
 		return clv_pk_push(p, clv_pk_opaque(p));
 	case 0x85: /* TUPLE1 */
@@ -490,7 +493,8 @@ bool clv_pickle_run(struct clv_pickle *p, clv_pk *root)
 	return clv_pickle_error(p, p->in->size, "the file ends before the opcode STOP: it was cut short");
 }
 
-struct clv_pickle *clv_pickle_open(const struct clv_input *in, const struct clv_pickle_user *user, struct clv_error *err)
+struct clv_pickle *clv_pickle_open(const struct clv_input *in, const struct clv_pickle_user *user,
+				   struct clv_error *err)
 {
 	struct clv_pickle *p = clv_mem_zalloc(1, sizeof(*p));
 	if (!p) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * pickle_internal: what the two halves of the pickle reader share: pickle.c is the machine that runs opcodes, pickle_store.c
- * keeps values, strings, the memo and containers. Owned by one reader.
+ * pickle_internal: what the two halves of the pickle reader share: pickle.c is the machine that runs opcodes,
+ * pickle_store.c keeps values, strings, the memo and containers. Owned by one reader.
  *
- * Containers. A dict or list under construction is an object; when the user turns it into a record, the object is reused
- * and the values that name it are rewritten. That is possible because, as long as it is not `shared`, an object has exactly
- * one owner (a stack slot or a container) and at most one memo slot. DUP, GET and a second PUT make it shared; shared
- * objects stay as they are until the end, and are turned into a new record each time they are used.
+ * Containers. A dict or list under construction is an object; when the user turns it into a record, the object is
+ * reused and the values that name it are rewritten. That is possible because, as long as it is not `shared`, an object
+ * has exactly one owner (a stack slot or a container) and at most one memo slot. DUP, GET and a second PUT make it
+ * shared; shared objects stay as they are until the end, and are turned into a new record each time they are used.
  */
 #ifndef CLV_PICKLE_INTERNAL_H
 #define CLV_PICKLE_INTERNAL_H
@@ -70,7 +70,8 @@ bool clv_pk_push_object(struct clv_pickle *p, enum clv_pk_tag tag);
 /* Drops values and everything that only they own. */
 void clv_pk_release(struct clv_pickle *p, clv_pk v);
 void clv_pk_release_many(struct clv_pickle *p, const clv_pk *v, size_t count);
-/* Moves `count` values of the stack, from `first` on, into the container at stack[list_at]. The caller lowers the stack. */
+/* Moves `count` values of the stack, from `first` on, into the container at stack[list_at]. The caller lowers the
+ * stack. */
 bool clv_pk_append(struct clv_pickle *p, size_t list_at, size_t first, size_t count);
 /* `whole`: nearly surely these are all the items that the dict will have. Then it need not be stored first. */
 bool clv_pk_set_items(struct clv_pickle *p, size_t dict_at, size_t first, size_t count, bool whole);

@@ -30,7 +30,8 @@ bool clv_pk_push_int(struct clv_pickle *p, int64_t v)
 {
 	if (CLV_LIKELY(v >= -((int64_t)1 << 59) && v < (int64_t)1 << 59))
 		return clv_pk_push(p, clv_pk_small(v));
-	return clv_pk_box(p, (uint64_t)v) && clv_pk_push(p, clv_pk_make(v < 0 ? CLV_PK_BIGNEG : CLV_PK_BIG, p->box_count - 1));
+	return clv_pk_box(p, (uint64_t)v) &&
+	       clv_pk_push(p, clv_pk_make(v < 0 ? CLV_PK_BIGNEG : CLV_PK_BIG, p->box_count - 1));
 }
 
 bool clv_pickle_u64(const struct clv_pickle *p, clv_pk v, uint64_t *out)
@@ -180,7 +181,8 @@ bool clv_pk_memo_put(struct clv_pickle *p, uint64_t index)
 {
 	if (p->depth == p->fence)
 		return clv_pk_underflow(p);
-	/* Writers number from 0 on, so an index cannot exceed the bytes read: a small file cannot ask for a large memo. */
+	/* Writers number from 0 on, so an index cannot exceed the bytes read: a small file cannot ask for a large
+	 * memo. */
 	if (index > p->op_at || index >= NO_MEMO)
 		return clv_pickle_error(p, p->op_at, "not a valid pickle: memo index %llu", (unsigned long long)index);
 	if (!clv_mem_reserve(&p->memo, &p->memo_cap, index + 1, sizeof(*p->memo)))

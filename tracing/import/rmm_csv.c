@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the CSV logs of RMM's logging_resource_adaptor: a header that names the columns, in any order, then one line an
- * action. What a log does not say: a device (0 is taken), and when memory is complete for other streams, so a `free` is a
- * FREE_COMPLETED on its stream. `allocate failure` is an OOM.
+ * Reads the CSV logs of RMM's logging_resource_adaptor: a header that names the columns, in any order, then one line
+ * an action. What a log does not say: a device (0 is taken), and when memory is complete for other streams, so a
+ * `free` is a FREE_COMPLETED on its stream. `allocate failure` is an OOM.
  */
 #include "import.h"
 
@@ -15,6 +15,7 @@
 
 #define MAX_COLUMNS 64
 #define DAY_US ((uint64_t)86400 * 1000000)
+#define SLOW_US ((uint64_t)60 * 1000000) /* a thread is not this late */
 
 enum column { COL_TIME, COL_ACTION, COL_POINTER, COL_SIZE, COL_STREAM, COL_COUNT };
 
@@ -122,9 +123,10 @@ static bool read_header(struct log *l)
 					l->cells_needed = i + 1;
 			}
 	if (l->place[COL_ACTION] < 0 && l->place[COL_POINTER] < 0)
-		return clv_error_at(l->err, l->in->name, 0,
-				    "not a known trace: neither a PyTorch snapshot pickle, nor a .clv file, nor an RMM CSV log, whose "
-				    "first line is Thread,Time,Action,Pointer,Size,Stream");
+		return clv_error_at(
+			l->err, l->in->name, 0,
+			"not a known trace: neither a PyTorch snapshot pickle, nor a .clv file, nor an RMM CSV log, whose "
+			"first line is Thread,Time,Action,Pointer,Size,Stream");
 	for (int c = 0; c < COL_COUNT; c++)
 		if (l->place[c] < 0 && c != COL_TIME && c != COL_STREAM)
 			return refuse(l, "the header of this log has no such column",
@@ -138,11 +140,12 @@ static bool parse_digits(struct cell c, unsigned base, uint64_t *out)
 	uint64_t v = 0;
 	for (size_t i = 0; i < c.len; i++) {
 		char ch = c.text[i];
-		unsigned d = ch >= '0' && ch <= '9' ? (unsigned)(ch - '0') :
-			     ch >= 'a' && ch <= 'f' ? (unsigned)(ch - 'a') + 10 :
-			     ch >= 'A' && ch <= 'F' ? (unsigned)(ch - 'A') + 10 :
-						      99;
-		if (d >= base || __builtin_mul_overflow(v, (uint64_t)base, &v) || __builtin_add_overflow(v, (uint64_t)d, &v))
+		unsigned d = ch >= '0' && ch <= '9'   ? (unsigned)(ch - '0')
+			     : ch >= 'a' && ch <= 'f' ? (unsigned)(ch - 'a') + 10
+			     : ch >= 'A' && ch <= 'F' ? (unsigned)(ch - 'A') + 10
+						      : 99;
+		if (d >= base || __builtin_mul_overflow(v, (uint64_t)base, &v) ||
+		    __builtin_add_overflow(v, (uint64_t)d, &v))
 			return false;
 	}
 	*out = v;
@@ -186,7 +189,8 @@ static bool take_char(struct cell *c, const char *any)
 	return true;
 }
 
-/* Days since 1970-01-01 in the Gregorian calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". */
+/* Days since 1970-01-01 in the Gregorian calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+ * Algorithms". */
 static int64_t days_from_civil(int64_t y, int64_t m, int64_t d)
 {
 	y -= m <= 2;
@@ -213,7 +217,7 @@ static bool parse_time(struct log *l, struct cell c, uint64_t *out)
 	if (!take_digits(&c, 1, 2, &h) || !take_char(&c, ":") || !take_digits(&c, 2, 2, &m) || !take_char(&c, ":") ||
 	    !take_digits(&c, 2, 2, &s) || h > 23 || m > 59 || s > 60)
 		return false;
-	if (take_char(&c, ".,:")) {
+	if (take_char(&c, ".:")) {
 		uint64_t scale = 100000;
 		if (!c.len)
 			return false;
@@ -225,10 +229,15 @@ static bool parse_time(struct log *l, struct cell c, uint64_t *out)
 		return false;
 	uint64_t t = ((h * 60 + m) * 60 + s) * 1000000 + us;
 	if (!dated) {
-		/* Lines of several threads may be a little out of order; more than half a day back is the next day. */
-		if (l->day + t + DAY_US / 2 < l->last_time)
-			l->day += DAY_US;
+		/* Lines of several threads may be a little out of order; more than half a day back is the next day,
+		 * and a line from just before midnight may come after it. */
 		t += l->day;
+		if (t + DAY_US / 2 < l->last_time) {
+			l->day += DAY_US;
+			t += DAY_US;
+		} else if (l->day && t > l->last_time + DAY_US / 2 && t - DAY_US + SLOW_US > l->last_time) {
+			t -= DAY_US;
+		}
 	}
 	*out = date + t;
 	l->last_time = *out;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * torch_records: dicts of a PyTorch memory snapshot into compact records. A dict is told by its keys: one with `action` is
- * an event, with `blocks` a segment, with `state` a block, with `filename` a frame. Keys that are not known are ignored, and
- * None stands for a missing value.
+ * torch_records: dicts of a PyTorch memory snapshot into compact records. A dict is told by its keys: one with
+ * `action` is an event, with `blocks` a segment, with `state` a block, with `filename` a frame. Keys that are not
+ * known are ignored, and None stands for a missing value.
  */
 #include "torch_snapshot.h"
 
@@ -37,7 +37,8 @@ static bool get_number(struct clv_pickle *p, uint64_t offset, uint32_t key, clv_
 		return true;
 	int64_t negative;
 	if (clv_pickle_i64(p, v, &negative))
-		return clv_pickle_error(p, offset, "'%s' is %lld, which no %s can be", known_names[key], (long long)negative,
+		return clv_pickle_error(p, offset, "'%s' is %lld, which no %s can be", known_names[key],
+					(long long)negative,
 					key == CLV_S_ADDR || key == CLV_S_ADDRESS ? "address" : "size");
 	if (clv_pk_tag(v) == CLV_PK_BIG || clv_pk_tag(v) == CLV_PK_OPAQUE)
 		return clv_pickle_error(p, offset, "'%s' is no number below 2^63", known_names[key]);
@@ -72,8 +73,8 @@ static uint32_t get_stack(clv_pk v)
 static uint8_t get_action(clv_pk v)
 {
 	uint32_t number = string_number(v);
-	return number >= CLV_S_ACTION_ALLOC && number < CLV_S_COUNT ? (uint8_t)(number - CLV_S_ACTION_ALLOC) :
-								      (uint8_t)CLV_ACTION_OTHER;
+	return number >= CLV_S_ACTION_ALLOC && number < CLV_S_COUNT ? (uint8_t)(number - CLV_S_ACTION_ALLOC)
+								    : (uint8_t)CLV_ACTION_OTHER;
 }
 
 static bool make_event(struct clv_snapshot *s, struct clv_pickle *p, const clv_pk *items, size_t count, uint64_t offset,
@@ -134,8 +135,9 @@ static bool make_event(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 	if ((needs || e.action == CLV_ACTION_OOM) && !(has & HAS_SIZE))
 		return missing(p, offset, clv_action_name(e.action), CLV_S_SIZE);
 	if (needs && e.addr + e.size > INT64_MAX)
-		return clv_pickle_error(p, offset, "%s at 0x%llx of %llu bytes ends beyond 2^63", clv_action_name(e.action),
-					(unsigned long long)e.addr, (unsigned long long)e.size);
+		return clv_pickle_error(p, offset, "%s at 0x%llx of %llu bytes ends beyond 2^63",
+					clv_action_name(e.action), (unsigned long long)e.addr,
+					(unsigned long long)e.size);
 	if (!(has & HAS_STREAM) && !get_stream(s, p, offset, clv_pk_make(CLV_PK_INT, 0), &e.stream))
 		return false;
 	if (s->event_count >= CLV_PK_EVENT_MAX)
@@ -230,8 +232,8 @@ static bool gather_blocks(struct clv_snapshot *s, struct clv_pickle *p, clv_pk l
 	if (clv_pk_tag(list) != CLV_PK_LIST || !clv_pickle_items(p, list, &items, &count, &list_offset))
 		return clv_pickle_error(p, offset, "the blocks of a segment are no list");
 	uint32_t last_end = s->segment_count ? s->segments[s->segment_count - 1].r.first_block +
-						       s->segments[s->segment_count - 1].r.blocks :
-					       0;
+						       s->segments[s->segment_count - 1].r.blocks
+					     : 0;
 	bool together = count == 2 && clv_pk_tag(items[0]) == CLV_PK_BLOCK && clv_pk_payload(items[0]) >= last_end;
 	seg->first_block = together ? (uint32_t)clv_pk_payload(items[0]) : (uint32_t)s->block_count;
 	while (clv_pickle_next(items, count, &at, &v, &run)) {
@@ -254,8 +256,8 @@ static bool tile(struct clv_snapshot *s, struct clv_pickle *p, const struct clv_
 		if (b->addr == CLV_NO_ADDR)
 			b->addr = at;
 		if (b->addr != at || b->size > end - at)
-			return clv_pickle_error(p, offset, "block %u does not fit the segment at 0x%llx of %llu bytes", i,
-						(unsigned long long)seg->addr, (unsigned long long)seg->size);
+			return clv_pickle_error(p, offset, "block %u does not fit the segment at 0x%llx of %llu bytes",
+						i, (unsigned long long)seg->addr, (unsigned long long)seg->size);
 		at += b->size;
 	}
 	if (at != end)
@@ -265,8 +267,8 @@ static bool tile(struct clv_snapshot *s, struct clv_pickle *p, const struct clv_
 	return true;
 }
 
-static bool make_segment(struct clv_snapshot *s, struct clv_pickle *p, const clv_pk *items, size_t count, uint64_t offset,
-			 clv_pk *out)
+static bool make_segment(struct clv_snapshot *s, struct clv_pickle *p, const clv_pk *items, size_t count,
+			 uint64_t offset, clv_pk *out)
 {
 	struct clv_snapshot_segment t = {.offset = offset};
 	bool has_addr = false, has_size = false, has_stream = false;
@@ -367,7 +369,8 @@ static bool make_frame(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 		if (slot->value == CLV_MAP_NONE) {
 			slot->value = 0;
 			if (s->frame_count >= CLV_PK_RECORD_MAX)
-				return clv_pickle_error(p, clv_pickle_offset(p), "more than %u different frames", CLV_PK_RECORD_MAX);
+				return clv_pickle_error(p, clv_pickle_offset(p), "more than %u different frames",
+							CLV_PK_RECORD_MAX);
 			if (!clv_mem_reserve(&s->frames, &s->frame_cap, s->frame_count + 1, sizeof(*s->frames)))
 				return clv_pickle_no_memory(p);
 			slot->value = (uint32_t)s->frame_count;
@@ -414,7 +417,8 @@ bool clv_snapshot_list(void *arg, struct clv_pickle *p, const clv_pk *items, siz
 	count = clv_min_u64(count, MAX_DEPTH);
 	if (s->stack_frame_count + count >= UINT32_MAX)
 		return clv_pickle_error(p, clv_pickle_offset(p), "more than %u frames in stacks", UINT32_MAX);
-	if (!clv_mem_reserve(&s->stack_frames, &s->stack_frame_cap, s->stack_frame_count + count, sizeof(*s->stack_frames)))
+	if (!clv_mem_reserve(&s->stack_frames, &s->stack_frame_cap, s->stack_frame_count + count,
+			     sizeof(*s->stack_frames)))
 		return clv_pickle_no_memory(p);
 	struct clv_frame_record *mine = &s->stack_frames[s->stack_frame_count];
 	for (size_t i = 0; i < count; i++)
@@ -433,11 +437,13 @@ bool clv_snapshot_list(void *arg, struct clv_pickle *p, const clv_pk *items, siz
 		}
 		slot->value = 0;
 		if (s->stack_count >= CLV_PK_RECORD_MAX)
-			return clv_pickle_error(p, clv_pickle_offset(p), "more than %u different stacks", CLV_PK_RECORD_MAX);
+			return clv_pickle_error(p, clv_pickle_offset(p), "more than %u different stacks",
+						CLV_PK_RECORD_MAX);
 		if (!clv_mem_reserve(&s->stacks, &s->stack_cap, s->stack_count + 1, sizeof(*s->stacks)))
 			return clv_pickle_no_memory(p);
 		slot->value = (uint32_t)s->stack_count;
-		s->stacks[s->stack_count++] = (struct clv_stack_record){(uint32_t)s->stack_frame_count, (uint32_t)count};
+		s->stacks[s->stack_count++] =
+			(struct clv_stack_record){(uint32_t)s->stack_frame_count, (uint32_t)count};
 		s->stack_frame_count += count;
 		*out = clv_pk_make(CLV_PK_STACK, slot->value);
 		return true;

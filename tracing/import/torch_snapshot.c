@@ -14,7 +14,7 @@ static const char *const strings[CLV_S_COUNT] = {
 	CLV_SNAPSHOT_STRINGS(X)
 #undef X
 #define X(name, text) [CLV_S_ACTION_##name] = text,
-	CLV_ACTIONS(X)
+		CLV_ACTIONS(X)
 #undef X
 };
 
@@ -56,8 +56,8 @@ static bool find_top(struct clv_pickle *p, clv_pk root, struct top *top)
 	top->has_segments = clv_pk_tag(top->segments) != CLV_PK_NONE;
 	top->has_traces = clv_pk_tag(top->traces) != CLV_PK_NONE;
 	if (!top->has_segments && !top->has_traces)
-		return clv_pickle_error(p, 0,
-					"not a PyTorch memory snapshot: the pickle has neither 'device_traces' nor 'segments'");
+		return clv_pickle_error(
+			p, 0, "not a PyTorch memory snapshot: the pickle has neither 'device_traces' nor 'segments'");
 	return true;
 }
 
@@ -80,15 +80,18 @@ static bool make_histories(struct clv_snapshot *s, struct clv_pickle *p, const s
 	uint64_t offset, run, devices = 0;
 	clv_pk v;
 	if (top->has_traces) {
-		if (clv_pk_tag(top->traces) != CLV_PK_LIST || !clv_pickle_items(p, top->traces, &items, &count, &offset))
+		if (clv_pk_tag(top->traces) != CLV_PK_LIST ||
+		    !clv_pickle_items(p, top->traces, &items, &count, &offset))
 			return clv_pickle_error(p, place_of(top->traces, 0), "'device_traces' is no list");
 		while (clv_pickle_next(items, count, &at, &v, &run)) {
 			if (clv_pk_tag(v) != CLV_PK_LIST)
-				return clv_pickle_error(p, place_of(v, offset), "an entry of 'device_traces' is no list of events");
+				return clv_pickle_error(p, place_of(v, offset),
+							"an entry of 'device_traces' is no list of events");
 			devices++;
 		}
 		if (devices > 65536)
-			return clv_pickle_error(p, offset, "'device_traces' has %llu devices", (unsigned long long)devices);
+			return clv_pickle_error(p, offset, "'device_traces' has %llu devices",
+						(unsigned long long)devices);
 	}
 	for (size_t i = 0; i < s->segment_count; i++)
 		devices = clv_max_u64(devices, s->segments[i].device + 1u);
@@ -115,9 +118,10 @@ static bool count_events(struct clv_pickle *p, clv_pk list, uint64_t *total)
 		return true;
 	while (clv_pickle_next(items, count, &at, &v, &run)) {
 		if (clv_pk_tag(v) != CLV_PK_EVENT)
-			return clv_pickle_error(p, place_of(v, offset),
-						"event %llu of a history is no event: a dict without 'action', or no dict",
-						(unsigned long long)*total);
+			return clv_pickle_error(
+				p, place_of(v, offset),
+				"event %llu of a history is no event: a dict without 'action', or no dict",
+				(unsigned long long)*total);
 		*total += run;
 		if (*total > CLV_PK_EVENT_MAX)
 			return clv_pickle_error(p, offset, "a history of more than %u events", CLV_PK_EVENT_MAX);
@@ -312,9 +316,10 @@ static bool choose_segments(struct clv_snapshot *s, struct clv_pickle *p, const 
 	while (clv_pickle_next(items, count, &at, &v, &run)) {
 		if (clv_pk_tag(v) != CLV_PK_SEGMENT) {
 			clv_mem_free(chosen);
-			return clv_pickle_error(p, place_of(v, offset),
-						"entry %llu of 'segments' is no segment: a dict without 'blocks', or no dict",
-						(unsigned long long)listed);
+			return clv_pickle_error(
+				p, place_of(v, offset),
+				"entry %llu of 'segments' is no segment: a dict without 'blocks', or no dict",
+				(unsigned long long)listed);
 		}
 		if (!clv_mem_reserve(&chosen, &cap, (size_t)(listed + run), sizeof(*chosen))) {
 			clv_mem_free(chosen);
@@ -461,8 +466,8 @@ static void drop_empty_histories(struct clv_trace *t)
 static bool assemble(struct clv_snapshot *s, struct clv_pickle *p, clv_pk root)
 {
 	struct top top;
-	if (!find_top(p, root, &top) || !choose_segments(s, p, &top) || !make_histories(s, p, &top) || !hand_out_state(s, p) ||
-	    !hand_out_events(s, p, top.traces) || !read_settings(s, p, top.settings))
+	if (!find_top(p, root, &top) || !choose_segments(s, p, &top) || !make_histories(s, p, &top) ||
+	    !hand_out_state(s, p) || !hand_out_events(s, p, top.traces) || !read_settings(s, p, top.settings))
 		return false;
 	read_probe(s, p, top.probe);
 	drop_empty_histories(s->trace);
@@ -523,8 +528,9 @@ static void refuse_event(const struct clv_input *in, size_t event, const char *w
 		s.refusal = why;
 		read_snapshot(&s, in);
 		snapshot_clear(&s);
-		clv_trace_free(s.trace);
 	}
+	if (event != SIZE_MAX)
+		clv_trace_free(s.trace);
 	clv_error_set(err, "%s: %.400s", in->name, why); /* unless it was said, with the place */
 }
 

@@ -57,9 +57,9 @@ enum clv_snapshot_string {
 	CLV_SNAPSHOT_STRINGS(X)
 #undef X
 #define X(name, text) CLV_S_ACTION_##name,
-	CLV_ACTIONS(X)
+		CLV_ACTIONS(X)
 #undef X
-	CLV_S_COUNT
+			CLV_S_COUNT
 };
 
 #define CLV_NO_ADDR UINT64_MAX /* a block without an address: it follows the one before */
@@ -90,16 +90,17 @@ struct clv_snapshot {
 	struct clv_stack_record *stacks; /* stacks[0] is empty */
 	size_t stack_count, stack_cap;
 	struct clv_map stack_index;
-	size_t *first_events;      /* of each device: the number of its first event, or SIZE_MAX if they do not lie together */
+	size_t *first_events; /* of each device: number of its first event; SIZE_MAX if they do not lie together */
 	size_t first_event_count;
-	size_t refused;            /* the event that the second reading stops at, or SIZE_MAX */
-	const char *refusal;       /* why */
+	size_t refused;      /* the event that the second reading stops at, or SIZE_MAX */
+	const char *refusal; /* why */
 	uint64_t last_handle;
 	uint32_t last_stream; /* index of last_handle, or UINT32_MAX */
 };
 
 /* torch_records.c: dicts and lists of the pickle into records; `arg` is a struct clv_snapshot. */
-bool clv_snapshot_dict(void *arg, struct clv_pickle *p, const clv_pk *items, size_t count, uint64_t offset, clv_pk *out);
+bool clv_snapshot_dict(void *arg, struct clv_pickle *p, const clv_pk *items, size_t count, uint64_t offset,
+		       clv_pk *out);
 bool clv_snapshot_list(void *arg, struct clv_pickle *p, const clv_pk *items, size_t count, clv_pk *out);
 
 #endif

@@ -640,6 +640,11 @@ uint32_t clv_torch_find(const struct clv_torch *m, uint64_t addr)
 	return i && addr - m->blocks[i].addr < m->blocks[i].size ? i : CLV_TORCH_NONE;
 }
 
+uint32_t clv_torch_find_next(const struct clv_torch *m, uint32_t block)
+{
+	return block ? clv_tset_next(m, &m->now.index, block) : clv_tset_first(m, &m->now.index);
+}
+
 uint32_t clv_torch_next(const struct clv_torch *m, uint32_t block)
 {
 	return m->blocks[block].next;

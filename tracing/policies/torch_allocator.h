@@ -146,6 +146,8 @@ uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block);
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out);
 /* The block that contains an address (config.find), or CLV_TORCH_NONE. */
 uint32_t clv_torch_find(const struct clv_torch *m, uint64_t addr);
+/* The block after another one by address, in whatever segment; of CLV_TORCH_NONE: the first (config.find). */
+uint32_t clv_torch_find_next(const struct clv_torch *m, uint32_t block);
 /* The neighbour within its segment, or CLV_TORCH_NONE. */
 uint32_t clv_torch_next(const struct clv_torch *m, uint32_t block);
 uint32_t clv_torch_prev(const struct clv_torch *m, uint32_t block);

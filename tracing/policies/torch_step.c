@@ -27,7 +27,7 @@ bool clv_step_ignored(const struct clv_event_record *e)
 
 enum wrong { WRONG_SEGMENT = 1, WRONG_ADDR = 2, WRONG_OOM = 4 };
 
-CLV_PRINTF(3, 4) static void fail(struct clv_step *s, unsigned wrong, const char *fmt, ...)
+CLV_PRINTF(4, 5) static void fail(struct clv_step *s, unsigned wrong, uint64_t addr, const char *fmt, ...)
 {
 	if (s->failed)
 		return;
@@ -39,6 +39,7 @@ CLV_PRINTF(3, 4) static void fail(struct clv_step *s, unsigned wrong, const char
 	s->wrong_segment = wrong & WRONG_SEGMENT;
 	s->wrong_addr = wrong & WRONG_ADDR;
 	s->wrong_oom = wrong & WRONG_OOM;
+	s->wrong_at = addr;
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(s->text, sizeof(s->text), fmt, ap);
@@ -62,10 +63,10 @@ static void fail_at(struct clv_step *s, const char *got, uint64_t addr, uint64_t
 		wrong |= e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : 0;
 	}
 	if (e)
-		fail(s, wrong, "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
+		fail(s, wrong, addr, "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
 		     clv_action_name(e->action), e->size, e->addr, got, size, addr);
 	else
-		fail(s, wrong, "expected the end, got %s of %" PRIu64 " bytes at %#" PRIx64, got, size, addr);
+		fail(s, wrong, addr, "expected the end, got %s of %" PRIu64 " bytes at %#" PRIx64, got, size, addr);
 }
 
 static bool matches(struct clv_step *s, enum clv_action action, uint64_t addr, uint64_t size)
@@ -218,19 +219,30 @@ static void release_pools(struct clv_step *s)
 	}
 }
 
-uint32_t clv_step_pool(const struct clv_step *s)
+/* The event of the step that makes the segment of the request at its end; CLV_NO_BLOCK: none does. */
+static uint32_t new_segment(const struct clv_step *s)
 {
 	const struct clv_event_record *request = &s->h->events[s->end];
-	if (s->pool_count < 2)
-		return 0;
 	for (uint32_t i = s->end; i-- > s->first;) {
 		const struct clv_event_record *e = &s->h->events[i];
 		if ((e->action == CLV_ACTION_SEGMENT_ALLOC || e->action == CLV_ACTION_SEGMENT_MAP) &&
 		    request->addr >= e->addr && request->addr - e->addr < e->size)
-			return e->pool;
+			return i;
+	}
+	return CLV_NO_BLOCK;
+}
+
+uint32_t clv_step_pool(const struct clv_step *s)
+{
+	if (s->pool_count < 2)
+		return 0;
+	uint32_t made = new_segment(s);
+	if (made != CLV_NO_BLOCK) {
+		uint32_t vanished = s->vanished ? clv_map_get(s->vanished, made) : CLV_MAP_NONE;
+		return vanished < CLV_STEP_ANY_POOL ? vanished : s->h->events[made].pool;
 	}
 	struct clv_torch_block_info info;
-	clv_torch_block_get(s->m, clv_torch_find(s->m, request->addr), &info);
+	clv_torch_block_get(s->m, clv_torch_find(s->m, s->h->events[s->end].addr), &info);
 	return info.pool;
 }
 
@@ -263,7 +275,7 @@ static void put_request(struct clv_step *s, const struct guess *g)
 		return;
 	const struct clv_event_record *left = next_event(s);
 	if (left) {
-		fail(s, WRONG_SEGMENT | (e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : WRONG_OOM),
+		fail(s, WRONG_SEGMENT | (e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : WRONG_OOM), clv_torch_block_addr(s->m, block),
 		     "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
 		     clv_action_name(left->action), left->size, left->addr, status == CLV_TORCH_OK ? "alloc" : "oom", e->size,
 		     clv_torch_block_addr(s->m, block));
@@ -273,12 +285,12 @@ static void put_request(struct clv_step *s, const struct guess *g)
 		s->broken = true;
 	} else if (e->action == CLV_ACTION_OOM) {
 		if (status == CLV_TORCH_OK)
-			fail(s, WRONG_OOM, "expected an oom of %" PRIu64 " bytes, got them at %#" PRIx64, e->size,
+			fail(s, WRONG_OOM, clv_torch_block_addr(s->m, block), "expected an oom of %" PRIu64 " bytes, got them at %#" PRIx64, e->size,
 			     clv_torch_block_addr(s->m, block));
 	} else if (status != CLV_TORCH_OK) {
-		fail(s, WRONG_OOM, "expected %" PRIu64 " bytes at %#" PRIx64 ", got an oom", e->size, e->addr);
+		fail(s, WRONG_OOM, 0, "expected %" PRIu64 " bytes at %#" PRIx64 ", got an oom", e->size, e->addr);
 	} else if (clv_torch_block_addr(s->m, block) != e->addr) {
-		fail(s, WRONG_ADDR, "expected %" PRIu64 " bytes at %#" PRIx64 ", got them at %#" PRIx64, e->size, e->addr,
+		fail(s, WRONG_ADDR, clv_torch_block_addr(s->m, block), "expected %" PRIu64 " bytes at %#" PRIx64 ", got them at %#" PRIx64, e->size, e->addr,
 		     clv_torch_block_addr(s->m, block));
 	} else {
 		s->block_of[e->block] = block;
@@ -415,13 +427,68 @@ static bool try_request(struct clv_step *s, const struct shape *shape, uint32_t 
 	return try(s, &g, true);
 }
 
+/* Whether the segment made by an event is given back later. */
+bool clv_step_vanishes(const struct clv_step *s, uint32_t made)
+{
+	const struct clv_event_record *e = &s->h->events[made];
+	if (e->action != CLV_ACTION_SEGMENT_ALLOC || e->pool)
+		return false;
+	for (uint32_t i = made + 1; i < s->h->event_count; i++) {
+		const struct clv_event_record *f = &s->h->events[i];
+		if (f->addr == e->addr && f->action == CLV_ACTION_SEGMENT_FREE)
+			return true;
+		if (f->addr == e->addr && f->action == CLV_ACTION_SEGMENT_ALLOC)
+			return false;
+	}
+	return false;
+}
+
+/* A new segment that the default pool did not need, and that vanishes: it was of a private pool that vanished with it. The
+ * newest one that needs it, else one more. */
+static bool try_vanished(struct clv_step *s, const struct shape *shape, uint32_t made)
+{
+	for (uint32_t pool = s->pool_count; pool-- > s->first_vanished;)
+		if (!clv_torch_pool_released(s->m, pool) && try_request(s, shape, pool)) {
+			clv_map_slot(s->vanished, made)->value = pool; /* there is a slot already */
+			return true;
+		}
+	uint32_t pool = clv_torch_pool_create(s->m, NULL);
+	if (!pool) {
+		s->broken = true;
+		return false;
+	}
+	s->pool_count = pool + 1;
+	clv_map_slot(s->vanished, made)->value = pool;
+	if (!try_request(s, shape, pool))
+		return false;
+	s->out->inferred[CLV_INFERRED_VANISHED_POOL]++;
+	return true;
+}
+
+static bool try_alloc(struct clv_step *s, const struct shape *shape)
+{
+	uint32_t made = new_segment(s);
+	bool known = s->vanished && made != CLV_NO_BLOCK && clv_map_get(s->vanished, made) == CLV_STEP_ANY_POOL;
+	if (!known && try_request(s, shape, clv_step_pool(s)))
+		return true;
+	if (!s->vanished || made == CLV_NO_BLOCK || !(known || clv_step_vanishes(s, made)))
+		return false;
+	struct clv_map_slot *slot = clv_map_slot(s->vanished, made);
+	if (!slot) {
+		s->broken = true;
+		return false;
+	}
+	slot->value = CLV_STEP_ANY_POOL;
+	return try_vanished(s, shape, made);
+}
+
 bool clv_step_request(struct clv_step *s)
 {
 	s->furthest_set = false;
 	for (;;) {
 		struct shape shape = look(s);
 		if (s->h->events[s->end].action == CLV_ACTION_ALLOC) {
-			if (try_request(s, &shape, clv_step_pool(s)))
+			if (try_alloc(s, &shape))
 				return true;
 		} else {
 			/* a failed request has no address to tell its pool by */

@@ -8,6 +8,7 @@
 #ifndef CLV_TORCH_STEP_H
 #define CLV_TORCH_STEP_H
 
+#include "../map.h"
 #include "torch_allocator.h"
 #include "torch_verify.h"
 
@@ -21,7 +22,11 @@ struct clv_step {
 	struct clv_torch *m;
 	struct clv_verify_result *out;
 	uint32_t *block_of;     /* block of the model by dense id; CLV_TORCH_NONE: none */
-	uint32_t pool_count;    /* pools that the model has */
+	uint32_t pool_count;    /* pools that the model has: those of the history, then those that vanished before its end */
+	uint32_t first_vanished;
+	/* Pools of segments that vanished, by the segment_alloc event that made them; CLV_STEP_ANY_POOL: of some such pool. The
+	 * final state does not tell them, but without them the recording makes no sense. */
+	struct clv_map *vanished;
 	const struct clv_torch_settings *settings;
 	uint64_t peak_reserved; /* by the recorded segment events */
 	bool limit_known;
@@ -39,8 +44,11 @@ struct clv_step {
 	uint32_t furthest;
 	bool furthest_set, broken;
 	bool wrong_segment, wrong_addr, wrong_oom;
+	uint64_t wrong_at; /* the address that the model took or gave back; 0: none */
 	char text[256];
 };
+
+#define CLV_STEP_ANY_POOL (CLV_MAP_NONE - 1)
 
 void clv_step_init(struct clv_step *s);
 void clv_step_done(struct clv_step *s);
@@ -55,6 +63,7 @@ bool clv_step_request(struct clv_step *s);
 bool clv_step_quiet(struct clv_step *s);
 
 void clv_step_complete(struct clv_step *s, uint32_t id);         /* of a FREE_COMPLETED event */
+bool clv_step_vanishes(const struct clv_step *s, uint32_t made); /* the segment that an event made */
 bool clv_step_ignored(const struct clv_event_record *e);         /* an event that is nothing to the allocator */
 uint32_t clv_step_pool(const struct clv_step *s);                /* of the ALLOC at `end` */
 struct clv_torch_request clv_step_asked(const struct clv_step *s, uint32_t pool); /* by the event at `end` */

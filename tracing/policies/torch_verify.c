@@ -8,6 +8,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* How often a file is walked in search of an explanation, and how many events in all. */
+#define MAX_WALKS 64
+#define MAX_WALKED 100000000u
 
 #define SOME_DEVICE ((uint64_t)4 << 40) /* addresses of an expandable segment on a device of unknown size */
 
@@ -21,6 +26,13 @@ struct verify {
 	uint64_t limit, total;
 	uint64_t address_bytes; /* of an expandable segment */
 	bool cut;               /* the first request may have lost its first events */
+
+	/* where garbage collection is on: free segments from before the window, whose age is not known, by address */
+	struct clv_map aged;
+	uint32_t aged_count;
+
+	uint32_t suspects[2]; /* segment_allocs at the first mismatch that may be of vanished pools, or CLV_NO_BLOCK */
+	bool suspect_tie;     /* at the first mismatch the recording took a block like that which the model took */
 };
 
 const char *clv_inferred_name(enum clv_inferred i)
@@ -46,7 +58,7 @@ static bool make_pools(struct verify *v)
 		if (clv_torch_pool_create(v->m, &options) != p)
 			return false;
 	}
-	v->step.pool_count = v->h->pool_count ? v->h->pool_count : 1;
+	v->step.pool_count = v->step.first_vanished = v->h->pool_count ? v->h->pool_count : 1;
 	return true;
 }
 
@@ -89,6 +101,39 @@ static uint64_t recorded_peak(const struct clv_history *h, const struct clv_torc
 	return peak;
 }
 
+/* Garbage collection releases by age, and how long a segment was free before the window nobody knows. */
+static bool note_aged(struct verify *v, const struct clv_torch_window *w)
+{
+	if (!v->step.limit_known || v->settings.gc_threshold <= 0.0)
+		return true;
+	for (uint32_t i = 0; i < w->range_count; i++) {
+		const struct clv_window_range *r = &w->ranges[i];
+		struct clv_torch_block_info b;
+		clv_torch_block_get(v->m, clv_torch_find(v->m, r->addr), &b);
+		if (r->small || r->expandable || r->pool || b.allocated || b.pending || b.size != r->size)
+			continue;
+		struct clv_map_slot *slot = clv_map_slot(&v->aged, r->addr);
+		if (!slot)
+			return false;
+		slot->value = 1;
+		v->aged_count++;
+	}
+	return true;
+}
+
+/* An event that ends what is not known of such a segment: it is given back, or its front is in use again. */
+static void forget_aged(struct verify *v, uint32_t i)
+{
+	const struct clv_event_record *e = &v->h->events[i];
+	if (e->action != CLV_ACTION_ALLOC && e->action != CLV_ACTION_SEGMENT_FREE)
+		return;
+	if (clv_map_get(&v->aged, e->addr) != 1)
+		return;
+	clv_map_slot(&v->aged, e->addr)->value = 0;
+	if (--v->aged_count == 0)
+		v->out->exact_from_event = clv_max_u64(v->out->exact_from_event, (uint64_t)i + 1);
+}
+
 static bool start(struct verify *v, struct clv_error *err)
 {
 	struct clv_torch_window w;
@@ -118,8 +163,9 @@ static bool start(struct verify *v, struct clv_error *err)
 	v->out->exact_from_event = clv_min_u64(w.exact_from, v->h->event_count);
 	v->cut = w.range_count != 0;
 	v->step.peak_reserved = recorded_peak(v->h, &w);
+	bool ok = note_aged(v, &w);
 	clv_torch_window_free(&w);
-	return true;
+	return ok || clv_error_set(err, "out of host memory");
 }
 
 /* ---- after a mismatch: the model is put where the recording is ---- */
@@ -131,12 +177,26 @@ static void lost(void *ctx, uint32_t owner)
 		v->step.block_of[owner] = CLV_TORCH_NONE;
 }
 
+/* A free whose request was not recorded: it completes where it stands, and is the program's own step. */
+static bool frees_alone(const struct verify *v, const struct clv_event_record *e)
+{
+	struct clv_torch_block_info b;
+	if (e->action != CLV_ACTION_FREE_COMPLETED || e->block == CLV_NO_BLOCK)
+		return false;
+	clv_torch_block_get(v->m, v->step.block_of[e->block], &b);
+	return b.allocated;
+}
+
+static bool is_request(const struct verify *v, uint32_t i)
+{
+	return i < v->h->event_count &&
+	       (v->h->events[i].action == CLV_ACTION_ALLOC || v->h->events[i].action == CLV_ACTION_OOM);
+}
+
 /* What the request at the end of the step asks for tells whether its new segment is of the small pool. */
 static bool small_step(const struct verify *v, uint32_t end)
 {
-	const struct clv_event_record *e = &v->h->events[end];
-	return end < v->h->event_count && e->action != CLV_ACTION_FREE_REQUESTED &&
-	       clv_torch_round(&v->settings, e->size) <= CLV_MIB;
+	return is_request(v, end) && clv_torch_round(&v->settings, v->h->events[end].size) <= CLV_MIB;
 }
 
 static void put_event(struct verify *v, uint32_t i)
@@ -173,6 +233,32 @@ static bool is_segment_event(const struct clv_event_record *e)
 	return e->action >= CLV_ACTION_SEGMENT_ALLOC && e->action <= CLV_ACTION_SEGMENT_UNMAP;
 }
 
+/* The segment_alloc that made the native segment at an address, before the step at hand; CLV_NO_BLOCK: none did. */
+static uint32_t made_by(const struct verify *v, uint64_t addr)
+{
+	for (uint32_t i = v->step.end; addr && i-- > 0;) {
+		const struct clv_event_record *e = &v->h->events[i];
+		if (e->action == CLV_ACTION_SEGMENT_ALLOC && addr >= e->addr && addr - e->addr < e->size)
+			return clv_step_vanishes(&v->step, i) ? i : CLV_NO_BLOCK;
+	}
+	return CLV_NO_BLOCK;
+}
+
+/* What could explain the first mismatch: the segment that the model took from, or gave back, or that the recording took
+ * from, was of a pool that the final state does not show; or equal blocks are told apart by something else. */
+static void note_suspects(struct verify *v)
+{
+	const struct clv_step *s = &v->step;
+	const struct clv_event_record *e = s->end < v->h->event_count ? &v->h->events[s->end] : NULL;
+	struct clv_torch_block_info ours, theirs;
+	bool alloc = e && e->action == CLV_ACTION_ALLOC;
+	v->suspects[0] = made_by(v, s->wrong_at);
+	v->suspects[1] = alloc ? made_by(v, e->addr) : CLV_NO_BLOCK;
+	clv_torch_block_get(v->m, clv_torch_find(v->m, s->wrong_at), &ours);
+	clv_torch_block_get(v->m, alloc ? clv_torch_find(v->m, e->addr) : CLV_TORCH_NONE, &theirs);
+	v->suspect_tie = s->wrong_addr && ours.size && ours.size == theirs.size && ours.addr != theirs.addr;
+}
+
 static void note_mismatch(struct verify *v)
 {
 	struct clv_verify_result *out = v->out;
@@ -180,11 +266,15 @@ static void note_mismatch(struct verify *v)
 	uint64_t wrong = 0;
 	for (uint32_t i = s->furthest; i < s->end; i++)
 		wrong += is_segment_event(&v->h->events[i]);
-	out->segment_mismatches += s->wrong_segment && !wrong ? 1 : wrong;
+	wrong = s->wrong_segment && !wrong ? 1 : wrong;
+	out->segment_mismatches += wrong;
 	out->address_mismatches += s->wrong_addr;
 	out->oom_mismatches += s->wrong_oom;
+	if (s->furthest >= out->exact_from_event && !v->aged_count)
+		out->late_mismatches += wrong + s->wrong_addr + s->wrong_oom;
 	if (out->first_mismatch.set)
 		return;
+	note_suspects(v);
 	out->first_mismatch.set = true;
 	out->first_mismatch.event = s->furthest;
 	snprintf(out->first_mismatch.text, sizeof(out->first_mismatch.text), "%s", s->text);
@@ -202,8 +292,8 @@ static void resynchronise(struct verify *v, bool request)
 	for (uint32_t i = first; i < s->end; i++)
 		put_event(v, i);
 	s->freed_count = 0;
-	const struct clv_event_record *e = &v->h->events[s->end];
-	if (!request || e->action != CLV_ACTION_ALLOC)
+	const struct clv_event_record *e = request ? &v->h->events[s->end] : NULL;
+	if (!e || e->action != CLV_ACTION_ALLOC)
 		return;
 	struct clv_torch_request asked = clv_step_asked(s, 0);
 	uint64_t size = clv_torch_size_at(v->m, e->addr, &asked);
@@ -218,7 +308,7 @@ static uint32_t step_end(const struct verify *v, uint32_t i)
 		const struct clv_event_record *e = &v->h->events[i];
 		if (clv_step_ignored(e))
 			continue;
-		if (e->action == CLV_ACTION_ALLOC || e->action == CLV_ACTION_OOM || e->action == CLV_ACTION_FREE_REQUESTED)
+		if (is_request(v, i) || e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e))
 			break;
 	}
 	return i;
@@ -229,6 +319,11 @@ static uint32_t walk_free(struct verify *v, uint32_t i)
 	const struct clv_event_record *e = &v->h->events[i];
 	uint32_t block = e->block == CLV_NO_BLOCK ? CLV_TORCH_NONE : v->step.block_of[e->block];
 	bool at_once = i + 1 < v->h->event_count && e[1].action == CLV_ACTION_FREE_COMPLETED && e[1].block == e->block;
+	if (e->action == CLV_ACTION_FREE_COMPLETED) {
+		clv_torch_free(v->m, block);
+		v->step.block_of[e->block] = CLV_TORCH_NONE;
+		return i + 1;
+	}
 	if (!at_once) {
 		v->out->inferred[CLV_INFERRED_DEFERRED_FREE]++;
 		if (block)
@@ -249,9 +344,11 @@ static uint32_t walk_step(struct verify *v, uint32_t i)
 	s->end = step_end(v, i);
 	for (uint32_t k = i; k < s->end; k++)
 		v->out->segment_events += is_segment_event(&v->h->events[k]);
-	bool request = s->end < v->h->event_count && v->h->events[s->end].action != CLV_ACTION_FREE_REQUESTED;
+	bool request = is_request(v, s->end);
 	if (!(request ? clv_step_request(s) : clv_step_quiet(s)) && !s->broken)
 		resynchronise(v, request);
+	for (uint32_t k = i; v->aged_count && k <= s->end && k < v->h->event_count; k++)
+		forget_aged(v, k);
 	if (!request)
 		return s->end;
 	v->cut = false;
@@ -262,7 +359,7 @@ static void walk(struct verify *v)
 {
 	for (uint32_t i = 0; i < v->h->event_count && !v->step.broken && !clv_torch_broken(v->m);) {
 		const struct clv_event_record *e = &v->h->events[i];
-		if (e->action == CLV_ACTION_FREE_REQUESTED) {
+		if (e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e)) {
 			i = walk_free(v, i);
 			continue;
 		}
@@ -276,6 +373,8 @@ static void walk(struct verify *v)
 			if (block) {
 				v->step.block_of[e->block] = block;
 				v->cut = false;
+				if (CLV_UNLIKELY(v->aged_count))
+					forget_aged(v, i);
 				i++;
 			} else {
 				i = walk_step(v, i);
@@ -310,7 +409,8 @@ static bool final_state(const struct verify *v)
 	return bytes == clv_torch_reserved(v->m);
 }
 
-static bool run(struct verify *v, struct clv_error *err)
+/* One walk over the whole history. */
+static bool run(struct verify *v, struct clv_map *vanished, struct clv_verify_result *out, struct clv_error *err)
 {
 	struct clv_torch_config config = {
 		.settings = v->settings,
@@ -319,11 +419,16 @@ static bool run(struct verify *v, struct clv_error *err)
 		.device_total = v->total,
 		.find = true,
 	};
+	*out = (struct clv_verify_result){0};
+	v->out = out;
+	v->suspects[0] = v->suspects[1] = CLV_NO_BLOCK;
+	v->suspect_tie = false;
 	clv_step_init(&v->step);
 	v->step.trace = v->trace;
 	v->step.h = v->h;
-	v->step.out = v->out;
+	v->step.out = out;
 	v->step.settings = &v->settings;
+	v->step.vanished = vanished;
 	v->step.limit_known = v->limit != CLV_TORCH_UNLIMITED;
 	v->step.block_of = clv_mem_zalloc((size_t)v->h->block_count + 1, sizeof(*v->step.block_of));
 	v->m = v->step.m = clv_torch_open(&config);
@@ -335,21 +440,109 @@ static bool run(struct verify *v, struct clv_error *err)
 	if (ok) {
 		struct clv_torch_stats stats;
 		clv_torch_get_stats(v->m, &stats);
-		v->out->final_state_matches = final_state(v);
-		v->out->retries = stats.num_alloc_retries;
-		v->out->peak_reserved_bytes = (uint64_t)stats.of[CLV_TORCH_ALL][CLV_TORCH_RESERVED_BYTES].peak;
-		v->out->stranded_peak_bytes = stats.stranded_peak_bytes;
+		out->final_state_matches = final_state(v);
+		out->retries = stats.num_alloc_retries;
+		out->peak_reserved_bytes = (uint64_t)stats.of[CLV_TORCH_ALL][CLV_TORCH_RESERVED_BYTES].peak;
+		out->stranded_peak_bytes = stats.stranded_peak_bytes;
+		if (v->aged_count)
+			out->exact_from_event = v->h->event_count;
 	}
 	clv_torch_close(v->m);
 	clv_mem_free(v->step.block_of);
+	clv_map_free(&v->aged);
+	v->aged_count = 0;
 	clv_step_done(&v->step);
+	if (!ok)
+		clv_verify_free(out);
 	return ok || clv_error_set(err, "out of host memory");
+}
+
+static bool clean(const struct clv_verify_result *r)
+{
+	return !r->late_mismatches && r->final_state_matches;
+}
+
+static void take(struct clv_verify_result *out, struct clv_verify_result *better)
+{
+	clv_verify_free(out);
+	*out = *better;
+}
+
+/* Later versions of PyTorch tell equal blocks apart otherwise, and the file does not say which version wrote it. Another
+ * rule is believed only if it explains the whole file. */
+static bool try_tie_breaks(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+{
+	static const enum clv_torch_tie_break others[] = {CLV_TORCH_TIE_SEGMENT, CLV_TORCH_TIE_COUNTER};
+	for (size_t i = 0; v->suspect_tie && i < CLV_ARRAY_LEN(others) && !clean(out); i++) {
+		struct verify again = *v;
+		struct clv_verify_result r;
+		again.settings.tie_break = others[i];
+		if (!run(&again, NULL, &r, err))
+			return false;
+		if (!clean(&r)) {
+			clv_verify_free(&r);
+			continue;
+		}
+		r.inferred[CLV_INFERRED_TIE_BREAK]++;
+		take(out, &r);
+	}
+	return true;
+}
+
+/* A walk in which the segments of some events are taken to be of pools that vanished; it finds more of them by itself. */
+static bool run_vanished(struct verify *v, const uint32_t *made, uint32_t count, struct clv_verify_result *out,
+			 struct clv_error *err)
+{
+	struct clv_map vanished = {0};
+	bool ok = true;
+	for (uint32_t i = 0; ok && i < count; i++) {
+		struct clv_map_slot *slot = clv_map_slot(&vanished, made[i]);
+		ok = slot != NULL;
+		if (ok)
+			slot->value = CLV_STEP_ANY_POOL;
+	}
+	ok = ok ? run(v, &vanished, out, err) : clv_error_set(err, "out of host memory");
+	clv_map_free(&vanished);
+	return ok;
+}
+
+/* Pools that were there and vanished with all their segments. Each walk may show one more segment to be of them, as long as
+ * the first mismatch moves on; in the end they are believed only if they explain the whole file. */
+static bool try_vanished_pools(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+{
+	uint32_t made[MAX_WALKS + 1], count = 0;
+	uint32_t tried = CLV_NO_BLOCK, suspects[2] = {v->suspects[0], v->suspects[1]};
+	uint64_t reached = out->first_mismatch.event;
+	uint64_t walks = clv_min_u64(MAX_WALKS, MAX_WALKED / (v->h->event_count + (uint64_t)1));
+	for (unsigned next = 0; walks; walks--) {
+		struct verify again = *v;
+		struct clv_verify_result r;
+		if (!run_vanished(&again, made, count + (tried != CLV_NO_BLOCK), &r, err))
+			return false;
+		if (clean(&r)) {
+			take(out, &r);
+			return true;
+		}
+		if (r.first_mismatch.set && r.first_mismatch.event > reached) {
+			reached = r.first_mismatch.event;
+			memcpy(suspects, again.suspects, sizeof(suspects));
+			count += tried != CLV_NO_BLOCK;
+			next = 0;
+		}
+		clv_verify_free(&r);
+		while (next < 2 && suspects[next] == CLV_NO_BLOCK)
+			next++;
+		if (next == 2)
+			return true;
+		made[count] = tried = suspects[next++];
+	}
+	return true;
 }
 
 bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *history, struct clv_verify_result *out,
 		      struct clv_error *err)
 {
-	struct verify v = {.trace = trace, .h = history, .out = out};
+	struct verify v = {.trace = trace, .h = history};
 	*out = (struct clv_verify_result){0};
 	if (!clv_torch_settings_recorded(&v.settings, &trace->torch, err))
 		return false;
@@ -357,10 +550,13 @@ bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *h
 	v.total = trace->torch.has_probe ? trace->torch.total_bytes : 0;
 	uint64_t total = v.total ? v.total : SOME_DEVICE, page = v.settings.large_segment_size;
 	v.address_bytes = (total + total / 8 + page - 1) / page * page;
-	if (run(&v, err))
-		return true;
-	clv_verify_free(out);
-	return false;
+	if (!run(&v, NULL, out, err))
+		return false;
+	if (!clean(out) && !(try_tie_breaks(&v, out, err) && (clean(out) || try_vanished_pools(&v, out, err)))) {
+		clv_verify_free(out);
+		return false;
+	}
+	return true;
 }
 
 void clv_verify_free(struct clv_verify_result *result)

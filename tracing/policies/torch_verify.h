@@ -15,7 +15,9 @@
 	X(INITIAL_BLOCK, "initial_block")                                                                              \
 	X(DRIVER_REFUSAL, "driver_refusal")                                                                            \
 	X(DEFERRED_FREE, "deferred_free")                                                                              \
-	X(POOL_ON_OOM, "pool_on_oom")
+	X(POOL_ON_OOM, "pool_on_oom")                                                                                  \
+	X(VANISHED_POOL, "vanished_pool")                                                                              \
+	X(TIE_BREAK, "tie_break")
 
 enum clv_inferred {
 #define X(name, text) CLV_INFERRED_##name,
@@ -32,6 +34,7 @@ struct clv_verify_result {
 	uint64_t ooms, oom_mismatches;           /* recorded ooms, and those that the model served or vice versa */
 	bool final_state_matches;                /* blocks at the end, where the file has a state */
 	uint64_t exact_from_event;               /* 0, or where a lost beginning stops to matter */
+	uint64_t late_mismatches;                /* of all mismatches, those from exact_from_event on */
 	uint64_t inferred[CLV_INFERRED_COUNT];
 	uint64_t retries;                        /* num_alloc_retries as the model counts */
 	uint64_t peak_reserved_bytes, stranded_peak_bytes;

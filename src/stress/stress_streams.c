@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The program's side of stream order: what a correct program does with events before it uses or frees a block on another
+ * stream, and not more, so that whatever else is needed is for the heap to do.
+ */
+#include "stress_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A piece of work on a stream. It has copies of all that it needs, since the block is forgotten when it is freed. */
+struct work {
+	struct stress_round *round;
+	cleave_ptr addr;
+	struct clv_stamp stamp;
+	uint64_t op, made;
+	uint32_t stream;
+	unsigned thread;
+	bool write;
+};
+
+#define BY_HOST UINT32_MAX
+
+/* ---- streams ---- */
+
+static cleave_stream new_stream(struct stress_round *r, uint32_t index)
+{
+	return (cleave_stream){.id = atomic_fetch_add(&r->next_stream, 1) + 1, .handle = 0x1000 + index};
+}
+
+bool stress_streams_open(struct stress_round *r)
+{
+	r->stream_count = r->config->streams;
+	r->streams = calloc(r->stream_count, sizeof(*r->streams));
+	if (!r->streams)
+		return false;
+	for (; r->streams_ready < r->stream_count; r->streams_ready++) {
+		struct stress_stream *s = &r->streams[r->streams_ready];
+		if (pthread_rwlock_init(&s->lock, NULL))
+			return false;
+		s->device = (int)(r->streams_ready % r->plan.devices);
+		s->stream = new_stream(r, r->streams_ready);
+	}
+	return true;
+}
+
+void stress_streams_close(struct stress_round *r)
+{
+	for (unsigned i = 0; i < r->streams_ready; i++)
+		pthread_rwlock_destroy(&r->streams[i].lock);
+	free(r->streams);
+}
+
+/* A thread has a stream that it likes, as programs have. */
+uint32_t stress_pick_stream(struct stress_worker *w, int device)
+{
+	const struct stress_round *r = w->round;
+	uint32_t devices = r->plan.devices, first = (uint32_t)device;
+	uint32_t mine = (r->stream_count - first + devices - 1) / devices; /* streams of the device */
+	uint32_t n = clv_rng_below(&w->rng, 2) ? w->number % mine : (uint32_t)clv_rng_below(&w->rng, mine);
+	return first + n * devices;
+}
+
+struct stress_use stress_enter(struct stress_round *r, uint32_t stream)
+{
+	pthread_rwlock_rdlock(&r->streams[stream].lock);
+	return (struct stress_use){stream, r->streams[stream].life};
+}
+
+void stress_leave(struct stress_round *r, struct stress_use use)
+{
+	pthread_rwlock_unlock(&r->streams[use.stream].lock);
+}
+
+/* Enters the stream if it is still the same; false: what was done on it is complete. */
+static bool enter_again(struct stress_round *r, struct stress_use use)
+{
+	struct stress_use now = stress_enter(r, use.stream);
+	if (now.life == use.life)
+		return true;
+	stress_leave(r, now);
+	return false;
+}
+
+void stress_settle(struct stress_round *r)
+{
+	for (unsigned i = 0; i < r->stream_count; i++)
+		clv_sim_complete(r->sim, r->streams[i].stream);
+}
+
+void stress_order(struct stress_worker *w, struct stress_use from, struct stress_use to, bool wait)
+{
+	struct stress_round *r = w->round;
+	/* a stream is behind itself, and one that has ended is done */
+	if (from.stream == to.stream || !enter_again(r, from))
+		return;
+	cleave_stream before = stress_stream_of(r, from.stream), after = stress_stream_of(r, to.stream);
+	if (wait) {
+		r->sim->stream_synchronize(r->sim, before);
+	} else {
+		r->sim->event_record(r->sim, w->event, before);
+		r->sim->stream_wait_event(r->sim, after, w->event);
+	}
+	w->counts.crossings++;
+	stress_leave(r, from);
+}
+
+void stress_await(struct stress_worker *w, const struct stress_block *b)
+{
+	struct stress_round *r = w->round;
+	for (unsigned i = 0; i < b->use_count; i++)
+		if (enter_again(r, b->uses[i])) {
+			r->sim->stream_synchronize(r->sim, stress_stream_of(r, b->uses[i].stream));
+			stress_leave(r, b->uses[i]);
+		}
+}
+
+/* The heap drains what was freed on the stream; what else is on it the program waits for before or after. A driver that
+ * fails calls may keep the heap from waiting, and it must then take the stream for gone: so the program waits first. */
+void stress_destroy_stream(struct stress_worker *w, uint32_t index)
+{
+	struct stress_round *r = w->round;
+	struct stress_stream *s = &r->streams[index];
+	if (pthread_rwlock_trywrlock(&s->lock))
+		return;
+	if (r->config->faults || clv_rng_below(&w->rng, 2))
+		r->sim->stream_synchronize(r->sim, s->stream);
+	int answer = cleave_stream_destroyed(r->heap, s->device, s->stream);
+	if (answer)
+		stress_wrong(r, w->number, w->op, "cleave_stream_destroyed answers %d", answer);
+	r->sim->stream_synchronize(r->sim, s->stream);
+	s->stream = new_stream(r, index);
+	s->life++;
+	w->counts.streams_destroyed++;
+	pthread_rwlock_unlock(&s->lock);
+}
+
+/* ---- work ---- */
+
+static void tell_wrong(const struct work *k, enum clv_pattern_verdict verdict, const struct clv_pattern_wrong *wrong)
+{
+	char who[128], what[320], by[32] = "the host";
+	if (k->stream != BY_HOST)
+		snprintf(by, sizeof(by), "stream %" PRIu32, k->stream);
+	if (verdict == CLV_PATTERN_UNMAPPED)
+		snprintf(what, sizeof(what), "is not mapped when %s %s it", by, k->write ? "writes" : "reads");
+	else
+		snprintf(what, sizeof(what), "has 0x%02x instead of 0x%02x at byte %" PRIu64 " when %s reads it: there is %s",
+			 wrong->found, wrong->expected, wrong->offset, by,
+			 clv_pattern_author(k->addr, wrong, atomic_load(&k->round->next_block), who, sizeof(who)));
+	stress_wrong(k->round, k->thread, k->op,
+		     "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ", allocated in operation %" PRIu64
+		     ", written on stream %u, generation %u) %s",
+		     k->stamp.block, k->stamp.size, k->addr, k->made, k->stamp.stream, k->stamp.generation, what);
+}
+
+static void do_work(const struct work *k)
+{
+	struct stress_round *r = k->round;
+	bool full = r->config->full;
+	if (atomic_load_explicit(&r->stop, memory_order_relaxed))
+		return;
+	enum clv_pattern_verdict verdict;
+	struct clv_pattern_wrong wrong = {0};
+	if (k->write)
+		verdict = clv_pattern_write(r->sim, k->addr, &k->stamp, full) ? CLV_PATTERN_GOOD : CLV_PATTERN_UNMAPPED;
+	else
+		verdict = clv_pattern_check(r->sim, k->addr, &k->stamp, full, &wrong);
+	if (verdict != CLV_PATTERN_GOOD)
+		tell_wrong(k, verdict, &wrong);
+	atomic_fetch_add_explicit(k->write ? &r->written : &r->checked, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(k->write ? &r->bytes_written : &r->bytes_checked, k->stamp.size, memory_order_relaxed);
+}
+
+static void run_work(void *arg)
+{
+	do_work(arg);
+	free(arg);
+}
+
+static struct work work_of(const struct stress_worker *w, const struct stress_block *b, uint32_t stream, bool write)
+{
+	return (struct work){.round = w->round,
+			     .addr = b->addr,
+			     .stamp = b->stamp,
+			     .op = w->op,
+			     .made = b->made,
+			     .stream = stream,
+			     .thread = w->number,
+			     .write = write};
+}
+
+bool stress_launch(struct stress_worker *w, const struct stress_block *b, struct stress_use on, bool write)
+{
+	struct stress_round *r = w->round;
+	struct work *k = malloc(sizeof(*k));
+	uint64_t ns = clv_rng_below(&w->rng, r->phase.work_ns + 1);
+	if (k) {
+		*k = work_of(w, b, on.stream, write);
+		if (clv_sim_launch(r->sim, stress_stream_of(r, on.stream), ns, run_work, k) == CLV_OK)
+			return true;
+		free(k);
+	}
+	atomic_store(&r->no_memory, true);
+	atomic_store(&r->stop, true);
+	return false;
+}
+
+void stress_touch(struct stress_worker *w, const struct stress_block *b, bool write)
+{
+	struct work k = work_of(w, b, BY_HOST, write);
+	do_work(&k);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `cleave convert` as users call it.
+ */
+#include "../tracing/import/import.h"
+#include "cli_run.h"
+#include "pickle_maker.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char log_text[] = "Thread,Time,Action,Pointer,Size,Stream\n"
+			       "1,10:00:00.000001,allocate,0x1000,1000,0x0\n"
+			       "1,10:00:00.000002,free,0x1000,1000,0x0\n";
+
+static const char *snapshot(void)
+{
+	static struct pickle p;
+	pickle_begin(&p);
+	pickle_text(&p, "device_traces");
+	list_begin(&p);
+	list_begin(&p);
+	pickle_event(&p, "alloc", 0x200000, 1000, 1);
+	pickle_event(&p, "free_requested", 0x200000, 1000, 2);
+	pickle_event(&p, "free_completed", 0x200000, 1000, 2);
+	list_end(&p);
+	list_end(&p);
+	pickle_text(&p, "segments");
+	list_begin(&p);
+	pickle_segment(&p, 0, 0x200000, 0x200000, "small");
+	list_end(&p);
+	pickle_settings(&p, "max_split_size_mb:20", 20971520);
+	pickle_end(&p);
+	return cli_file("s.pkl", p.data, p.size);
+}
+
+static void assert_done(struct cli_result r)
+{
+	ck_assert_msg(r.status == 0, "%s", r.err);
+	ck_assert_str_eq(r.out, "");
+	ck_assert_str_eq(r.err, "");
+}
+
+START_TEST(converts)
+{
+	assert_done(cli_run("convert", snapshot(), "--to", "clv", "-o", "s.clv", NULL));
+	assert_done(cli_run("convert", cli_text("l.csv", log_text), "--to=clv", "--output=l.clv", NULL));
+	/* a .clv file written again is the same file, also in its own place */
+	assert_done(cli_run("convert", "s.clv", "--to", "clv", "-o", "again.clv", NULL));
+	assert_done(cli_run("convert", "again.clv", "--to", "clv", "-o", "again.clv", NULL));
+	ck_assert_int_eq(cli_shell("cmp s.clv again.clv").status, 0);
+	/* what replays, replays in the same way */
+	assert_done(cli_shell(
+		"$CLEAVE replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
+		"-e 's/\"events_per_s.*//' >a && $CLEAVE replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
+		"-e 's/clv//' -e 's/\"wall_s.*//' -e 's/\"events_per_s.*//' >b && cmp a b"));
+}
+END_TEST
+
+START_TEST(refuses)
+{
+	const char *f = cli_text("l.csv", log_text);
+	cli_assert_refused(cli_run("convert", NULL), "TRACE is missing");
+	cli_assert_refused(cli_run("convert", f, NULL), "--to is missing");
+	cli_assert_refused(cli_run("convert", f, "--to", "clv", NULL), "-o FILE is missing");
+	static const char *const others[] = {"torch", "perfetto", "rmm", "CLV", "clv,rmm"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(others); i++) {
+		struct cli_result r = cli_run("convert", f, "--to", others[i], "-o", "x", NULL);
+		cli_assert_refused(r, others[i]);
+		cli_assert_refused(r, "it writes: clv");
+	}
+	cli_assert_refused(cli_run("convert", f, f, "--to", "clv", "-o", "x", NULL), "one argument too many");
+	cli_assert_refused(cli_run("convert", "missing", "--to", "clv", "-o", "x", NULL), "missing: No such file");
+	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", "no/folder", NULL),
+			   "no/folder: cannot be created");
+	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", ".", NULL), "not a regular file");
+	cli_assert_refused(cli_run("convert", f, "--to", "clv", "-o", "/dev/null", NULL), "not a regular file");
+	cli_assert_refused(cli_run("convert",
+				   cli_text("bad", "\x80\x02"
+						   "cos\nsystem\n."),
+				   "--to", "clv", "-o", "x", NULL),
+			   "bad: offset 2: the opcode GLOBAL");
+	ck_assert_int_ne(access("x", F_OK), 0);
+}
+END_TEST
+
+START_TEST(cut_short)
+{
+	cli_text("l.csv",
+		 "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x1000,1000,0x0\n1,10:00");
+	struct cli_result r = cli_run("convert", "l.csv", "--to", "clv", "-o", "l.clv", NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_str_eq(r.out, "");
+	ck_assert_str_eq(r.err, "cleave convert: l.csv: the last line, 3, is not complete and was left out\n");
+	r = cli_run("replay", "l.csv", "-p", "direct", NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_str_eq(r.err, "cleave replay: l.csv: the last line, 3, is not complete and was left out\n");
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {converts, refuses, cut_short};
+	return cli_suite("cli_convert", tests, CLV_ARRAY_LEN(tests));
+}
