@@ -57,21 +57,24 @@ CLEAVE_API void cleave_driver_close(cleave_driver *driver);
  * that says why is written to `why` (may be NULL), which has `why_len` bytes. */
 CLEAVE_API int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *settings, char *why, size_t why_len);
 
-/* Gives every frame back, live blocks included. */
+/* Waits for the work before frees and gives every frame back, live blocks included. */
 CLEAVE_API void cleave_heap_close(cleave_heap *heap);
 
 /* `size` bytes on a device, usable in the order of `stream`. The address is a multiple of 512. Size 0 gives address 0.
  * On -ENOMEM *out is 0 and cleave_heap_last_failure() explains. */
 CLEAVE_API int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out);
 
-/* Frees a block in the order of `stream`: at once reusable there, elsewhere when the work before the free is done. Address 0
- * is allowed. -EINVAL: not the start of a live block of this heap. */
+/* Frees a block in the order of `stream`: at once reusable there, elsewhere when the work before the free is done. On another
+ * stream than the block was allocated on, the free must come after the allocation in the order of streams, as all use of the
+ * block must. Address 0 is allowed. -EINVAL: not the start of a live block of this heap. -EIO: host memory is out, and the
+ * driver could not wait for the stream instead; the block stays live. */
 CLEAVE_API int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream);
 
 /* The block that contains `ptr`: its start and its requested size. -EINVAL if no live block does. */
 CLEAVE_API int cleave_block_info(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t *size, int *device);
 
-/* The stream is about to be destroyed: what was freed on it is drained (waits) and its state dropped. */
+/* The stream is about to be destroyed: what was freed on it is drained (waits) and its state dropped. -EIO: the driver could
+ * not wait for it; what was freed on it stays in its order. */
 CLEAVE_API int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream);
 
 /* The most the heap may hold on a device; 0: what the device gives. Held bytes above a new limit are given back as far as

@@ -142,7 +142,7 @@ struct clv_arena {
 	uint64_t limit, headroom;     /* as set; 0: none */
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */
-	uint64_t unit_max;
+	bool host_out; /* host memory was refused: since the request began */
 
 	/* requests, also counted by threads without the lock */
 	_Atomic uint64_t live, live_peak; /* bytes, each request rounded up to 512 B */

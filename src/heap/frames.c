@@ -91,8 +91,10 @@ enum clv_result clv_frame_buy(struct clv_arena *a, struct clv_extent *anchor, ui
 {
 	struct clv_driver *d = a->driver;
 	if (!clv_pool_reserve(&a->extents, 2) || !clv_pool_reserve(&a->frame_pool, 1) ||
-	    !clv_pagemap_reserve(&a->pages, addr, size) || !clv_slot_ready(a->slots[slot]))
+	    !clv_pagemap_reserve(&a->pages, addr, size) || !clv_slot_ready(a->slots[slot])) {
+		a->host_out = true;
 		return CLV_FAILED;
+	}
 	clv_handle handle;
 	enum clv_result r = d->create(d, &handle, size, a->device);
 	if (r != CLV_OK)
@@ -121,8 +123,10 @@ enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct 
 {
 	struct clv_driver *d = a->driver;
 	uint64_t old = f->addr;
-	if (!clv_pool_reserve(&a->extents, 4) || !clv_pagemap_reserve(&a->pages, addr, f->size) || !clv_slot_ready(a->slots[slot]))
+	if (!clv_pool_reserve(&a->extents, 4) || !clv_pagemap_reserve(&a->pages, addr, f->size) || !clv_slot_ready(a->slots[slot])) {
+		a->host_out = true;
 		return CLV_FAILED;
+	}
 	enum clv_result r = map_with_access(a, anchor, addr, f);
 	if (r != CLV_OK)
 		return r;
@@ -142,8 +146,10 @@ enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct 
 enum clv_result clv_frame_release(struct clv_arena *a, struct clv_frame *f)
 {
 	struct clv_driver *d = a->driver;
-	if (!clv_pool_reserve(&a->extents, 2))
+	if (!clv_pool_reserve(&a->extents, 2)) {
+		a->host_out = true;
 		return CLV_FAILED;
+	}
 	enum clv_result r = d->unmap(d, f->addr, f->size);
 	if (r != CLV_OK)
 		return r;

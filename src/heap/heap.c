@@ -24,6 +24,9 @@
 
 static void close_arena(struct clv_arena *a)
 {
+	for (uint32_t i = 1; i < a->slot_count; i++) /* what was freed may be in use; what is live is the caller's affair */
+		if (a->slots[i]->used)
+			clv_slot_drain(a, a->slots[i]);
 	clv_frames_close(a);
 	clv_slabs_fini(a);
 	clv_streams_fini(a);
@@ -249,18 +252,25 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 
 /* ---- free ---- */
 
-static void give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_t addr, cleave_stream stream)
+/* There is no host memory to remember by what must be waited for: wait at once. */
+static bool wait_instead(struct clv_arena *a, cleave_stream stream)
 {
+	a->host_waits++;
+	return a->driver->stream_synchronize(a->driver, stream) == CLV_OK;
+}
+
+static bool give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_t addr, cleave_stream stream)
+{
+	bool given = true;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
-	if (!slot) { /* no host memory to know the stream by: wait for it instead */
-		a->host_waits++;
-		a->driver->stream_synchronize(a->driver, stream);
-		clv_slab_give(a, addr);
-	} else if (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY) {
-		clv_slab_give_late(a, addr, slot);
-	} else {
+	bool late = !slot || (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY);
+	if (late && !(slot && clv_slab_give_late(a, addr, slot))) {
+		given = wait_instead(a, stream);
+		if (given)
+			clv_slab_give(a, addr);
+	} else if (!late) {
 		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
 		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
 		/* a full cache gives half of its slots back with this one */
@@ -274,22 +284,31 @@ static void give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_
 	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
+	return given;
 }
 
 static int free_small(struct clv_arena *a, struct clv_slab *slab, unsigned number, uint64_t addr, cleave_stream stream)
 {
-	uint64_t bytes = clv_align_up(slab->requested[number], CLV_GRAIN);
+	uint64_t requested = slab->requested[number], bytes = clv_align_up(requested, CLV_GRAIN);
 	uint64_t rounding = slab->slot_size - bytes;
 	if (!clv_slab_clear_live(slab, number))
 		return -EINVAL;
+	/* counted before another thread can take the slot */
 	if (rounding)
 		atomic_fetch_sub_explicit(&a->rounding, rounding, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&a->live_small, 1, memory_order_relaxed);
 	count_free(a, bytes);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
-	if (!cache || cache->slot != slab->chunk->slot || !clv_cache_push(&cache->bins[slab->cls], addr))
-		give_back_locked(a, slab, addr, stream);
-	return 0;
+	if (cache && cache->slot == slab->chunk->slot && clv_cache_push(&cache->bins[slab->cls], addr))
+		return 0;
+	if (give_back_locked(a, slab, addr, stream))
+		return 0;
+	clv_slab_set_live(slab, number, requested);
+	atomic_fetch_add_explicit(&a->rounding, rounding, memory_order_relaxed);
+	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&a->frees, 1, memory_order_relaxed);
+	return -EIO;
 }
 
 static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
@@ -302,8 +321,10 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 	}
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	if (!slot) {
-		a->host_waits++;
-		a->driver->stream_synchronize(a->driver, stream);
+		if (!wait_instead(a, stream)) {
+			pthread_mutex_unlock(&a->lock);
+			return -EIO;
+		}
 		slot = a->slots[CLV_SLOT_ANY];
 	}
 	count_free(a, e->size);
@@ -336,8 +357,8 @@ int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream)
 		if (slab)
 			return free_small(a, slab, number, ptr, stream);
 		int r = free_large(a, ptr, stream);
-		if (r == 0)
-			return 0;
+		if (r != -EINVAL)
+			return r;
 	}
 	return -EINVAL;
 }
@@ -383,10 +404,10 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 		return a ? -EINVAL : why ? why : -EINVAL;
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_find(a, stream.id);
-	if (slot) {
+	bool drained = !slot || clv_slot_drain(a, slot);
+	if (slot && drained) {
 		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
 		clv_caches_flush(a);
-		clv_slot_drain(a, slot);
 		clv_slabs_orphan(a, slot);
 		clv_slot_drop(a, slot);
 		clv_slabs_reap(a);
@@ -394,7 +415,7 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
-	return 0;
+	return drained ? 0 : -EIO;
 }
 
 int cleave_heap_set_limit(cleave_heap *heap, int device, uint64_t bytes)

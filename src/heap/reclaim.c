@@ -280,8 +280,11 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 	unsigned n = clv_place(l->a, l->rq, windows);
 	for (unsigned i = 0; i < n; i++) {
 		struct fill f = {.a = l->a, .rq = l->rq};
-		if (fill_window(&f, &windows[i], cap, reclaim))
-			return take_window(l->a, l->rq, &windows[i]);
+		if (fill_window(&f, &windows[i], cap, reclaim)) {
+			if (clv_pool_reserve(&l->a->extents, 2)) /* moves may have used up what was there */
+				return take_window(l->a, l->rq, &windows[i]);
+			l->a->host_out = true;
+		}
 		if (f.refused == CLV_OUT_OF_MEMORY)
 			l->short_of = true;
 		else if (f.refused != CLV_OK)
@@ -357,9 +360,10 @@ struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_reque
 		return NULL;
 	}
 	struct ladder l = {.a = a, .rq = rq};
+	a->host_out = false;
 	struct clv_extent *e = climb(&l);
 	if (!e)
-		*why = l.refused != CLV_OK ? -EIO : -ENOMEM;
+		*why = a->host_out ? -ENOSPC : l.refused != CLV_OK ? -EIO : -ENOMEM;
 	return e;
 }
 

@@ -209,31 +209,27 @@ void clv_slab_give(struct clv_arena *a, uint64_t addr)
 		free_slab(a, s);
 }
 
-void clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on)
+bool clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on)
 {
+	if (!clv_pool_reserve(&a->late_pool, 1))
+		return false;
 	uint64_t seq = clv_slot_freed(a, freed_on, 0, true);
-	if (!clv_pool_reserve(&a->late_pool, 1)) {
-		a->host_waits++; /* no memory to remember it by: wait instead */
-		a->driver->stream_synchronize(a->driver, freed_on->stream);
-		clv_slab_give(a, addr);
-		return;
-	}
 	struct clv_late *l = clv_pool_take(&a->late_pool);
 	l->addr = addr;
 	l->slot = freed_on->index;
 	l->seq = seq;
 	l->next = a->late;
 	a->late = l;
+	return true;
 }
 
 bool clv_slabs_reap(struct clv_arena *a)
 {
 	bool any = false;
+	for (uint32_t i = 1; a->late && i < a->slot_count; i++)
+		clv_slot_poll(a, a->slots[i]);
 	for (struct clv_late **link = &a->late, *l; (l = *link);) {
-		struct clv_slot *slot = a->slots[l->slot];
-		if (slot->completed < l->seq)
-			clv_slot_poll(a, slot);
-		if (slot->completed < l->seq) {
+		if (!clv_slot_passed(a, l->slot, l->seq)) {
 			link = &l->next;
 			continue;
 		}

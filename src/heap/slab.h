@@ -53,8 +53,9 @@ unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls,
 /* A slot that is not live goes back into its slab. */
 void clv_slab_give(struct clv_arena *a, uint64_t addr);
 
-/* The same for a slot freed on another stream than its chunk's: when that stream's work is done. */
-void clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on);
+/* The same for a slot freed on another stream than its chunk's: when that stream's work is done. False, and nothing is done,
+ * if host memory is out. */
+bool clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *freed_on);
 
 /* Late slots that are complete go back; true if any did. */
 bool clv_slabs_reap(struct clv_arena *a);

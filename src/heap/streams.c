@@ -240,25 +240,22 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 	return any;
 }
 
-/* The host waits for all frees of the slot. */
+/* The host waits for all frees of the slot. False if the driver cannot do that now, as while a stream captures. */
 static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 {
-	if (slot->completed == slot->seq || slot->index == CLV_SLOT_ANY)
-		return false;
-	if (record(a, slot) && slot->count) {
-		clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-		if (a->driver->event_synchronize(a->driver, last) != CLV_OK)
-			return false;
-		while (slot->count)
-			pop_event(a, slot);
-	} else if (a->driver->stream_synchronize(a->driver, slot->stream) == CLV_OK) {
-		while (slot->count)
-			pop_event(a, slot);
-		slot->completed = slot->recorded_seq = slot->seq;
-	} else {
-		return false;
-	}
+	clv_event last = 0;
+	if (record(a, slot) && slot->count)
+		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
 	a->host_waits++;
+	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
+		enum clv_result r = a->driver->stream_synchronize(a->driver, slot->stream);
+		/* a stream that does not exist has no work: it went with its context */
+		if (r != CLV_OK && r != CLV_GONE && r != CLV_INVALID)
+			return false;
+	}
+	while (slot->count)
+		pop_event(a, slot);
+	slot->completed = slot->recorded_seq = slot->seq;
 	return true;
 }
 
@@ -266,17 +263,15 @@ bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)
 {
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++)
-		if (a->slots[i]->used)
+		if (a->slots[i]->used && a->slots[i]->completed != a->slots[i]->seq)
 			any |= wait_for(a, a->slots[i]);
 	return clv_streams_poll(a, own) || any;
 }
 
-void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
+bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
 {
-	wait_for(a, slot);
-	while (slot->count)
-		pop_event(a, slot);
-	slot->completed = slot->recorded_seq = slot->seq;
+	slot->seq++; /* slots of its slabs are freed without being counted */
+	return wait_for(a, slot);
 }
 
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)

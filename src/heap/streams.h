@@ -47,8 +47,8 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 /* The host waits until all frees up to now are complete. True if anything was waited for. */
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
 
-/* Waits until all frees of the slot are complete; a stream that cannot be waited for is gone with its context. */
-void clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
+/* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */
+bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
 
 /* A drained slot's holes become ANY's, and it can be used for another stream. Its slabs must be gone. */
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Random operations on the heap and on a model of it. CLEAVE_TEST_SEED chooses another seed, CLEAVE_TEST_STEPS how many
+ * operations a case has.
+ */
+#include "check_main.h"
+#include "heap_rig.h"
+
+static uint64_t number_from(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+	return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void random_work(struct rig_config config, uint64_t steps)
+{
+	static struct rig r;
+	config.seed += number_from("CLEAVE_TEST_SEED", 0) << 8;
+	steps = number_from("CLEAVE_TEST_STEPS", steps);
+	rig_open(&r, &config);
+	uint64_t target = config.capacity / 2;
+	while (r.step < steps) {
+		if (r.step % 200 == 0) /* from nearly empty to more than there is */
+			target = clv_rng_range(&r.rng, config.capacity / 8, config.capacity + config.capacity / 8);
+		rig_step(&r, target);
+	}
+	rig_free_all(&r);
+	rig_set_foreign(&r, 0);
+	rig_trim(&r, 0);
+	ck_assert_uint_eq(clv_sim_used(r.sim, 0), 0);
+	ck_assert_uint_gt(r.failures, 0); /* the edge was reached */
+	rig_close(&r);
+}
+
+START_TEST(normal_growth)
+{
+	static const uint64_t capacities[] = {64 * CLV_MIB, 100 * CLV_MIB, 256 * CLV_MIB, 700 * CLV_MIB, 2 * CLV_GIB};
+	for (unsigned i = 0; i < 10; i++)
+		random_work((struct rig_config){.seed = i, .capacity = capacities[i % 5], .streams = 1 + i % 5, .manual = i % 3 != 2,
+						.check_every = 7}, 2500);
+}
+END_TEST
+
+START_TEST(tight_growth)
+{
+	static const uint64_t capacities[] = {64 * CLV_MIB, 130 * CLV_MIB, 512 * CLV_MIB, CLV_GIB};
+	for (unsigned i = 0; i < 8; i++)
+		random_work((struct rig_config){.seed = 100 + i, .settings = "growth:tight", .capacity = capacities[i % 4],
+						.streams = 1 + i % 5, .manual = i % 3 != 2, .check_every = 7}, 2000);
+}
+END_TEST
+
+START_TEST(without_caches)
+{
+	for (unsigned i = 0; i < 4; i++)
+		random_work((struct rig_config){.seed = 150 + i, .settings = "cache:off,frame:4MiB", .capacity = 96 * CLV_MIB,
+						.streams = 2 + i, .manual = i % 2, .check_every = 7}, 2000);
+}
+END_TEST
+
+/* Each block is written and read by asynchronous work. */
+START_TEST(bytes_survive)
+{
+	for (unsigned i = 0; i < 6; i++)
+		random_work((struct rig_config){.seed = 200 + i, .settings = i % 2 ? "growth:tight" : NULL, .capacity = 64 * CLV_MIB,
+						.streams = 1 + i % 5, .backing = true, .manual = i % 3 == 2, .check_every = 25}, 700);
+}
+END_TEST
+
+CHECK_MAIN("heap_model", normal_growth, tight_growth, without_caches, bytes_survive)
