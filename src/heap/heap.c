@@ -136,20 +136,49 @@ void cleave_heap_close(cleave_heap *heap)
 
 /* ---- allocate ---- */
 
-static void count_alloc(struct clv_arena *a, uint64_t bytes)
+static void note_peak(struct clv_arena *a, int64_t live)
 {
-	uint64_t live = atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed) + bytes;
-	uint64_t peak = atomic_load_explicit(&a->live_peak, memory_order_relaxed);
+	int64_t peak = clv_count(&a->live_peak);
 	while (live > peak &&
 	       !atomic_compare_exchange_weak_explicit(&a->live_peak, &peak, live, memory_order_relaxed, memory_order_relaxed))
 		;
-	atomic_fetch_add_explicit(&a->allocs, 1, memory_order_relaxed);
 }
 
-static void count_free(struct clv_arena *a, uint64_t bytes)
+/* With the arena's lock held. */
+static void count_large(struct clv_arena *a, int64_t bytes)
 {
-	atomic_fetch_sub_explicit(&a->live, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->frees, 1, memory_order_relaxed);
+	const struct clv_counts *own = clv_cache_counts(a);
+	int64_t live = clv_count_share(&a->counts.live, bytes);
+	a->large_allocs += bytes > 0;
+	a->large_frees += bytes < 0;
+	if (bytes > 0)
+		note_peak(a, live + (own ? clv_count(&own->live) : 0));
+}
+
+/* A block of a slab, in the thread's own counts; if it has none in the arena's, with the lock held. */
+static void count_small(struct clv_arena *a, struct clv_counts *own, int64_t bytes, int64_t rounding, int allocs, int frees)
+{
+	struct clv_counts *c = own ? own : &a->counts;
+	int64_t live;
+	if (!own) {
+		live = clv_count_share(&c->live, bytes);
+	} else {
+		int64_t mine = clv_count(&c->live) + bytes;
+		if (CLV_UNLIKELY(mine > CLV_COUNTS_OWN_MAX || mine < -CLV_COUNTS_OWN_MAX)) {
+			clv_count_share(&a->counts.live, mine);
+			mine = 0;
+		}
+		atomic_store_explicit(&c->live, mine, memory_order_relaxed);
+		live = clv_count(&a->counts.live) + mine;
+	}
+	if (rounding)
+		clv_count_add(&c->rounding, rounding);
+	if (allocs)
+		clv_count_add(&c->allocs, allocs);
+	if (frees)
+		clv_count_add(&c->frees, frees);
+	if (bytes > 0)
+		note_peak(a, live);
 }
 
 static void check_now(struct clv_arena *a)
@@ -172,7 +201,7 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	struct clv_extent *e = slot ? clv_reclaim_alloc(a, &rq, &why) : NULL;
 	if (e) {
 		e->live.requested = size;
-		count_alloc(a, rq.size);
+		count_large(a, (int64_t)rq.size);
 		*out = e->addr;
 		why = 0;
 	} else {
@@ -183,17 +212,14 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	return why;
 }
 
-/* A slot that is ours becomes a live block. */
-static cleave_ptr hand_out(struct clv_arena *a, uint64_t addr, uint64_t size)
+/* A slot that is ours becomes a live block. `own` as in count_small(). */
+static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, uint64_t addr, uint64_t size)
 {
 	unsigned number;
 	struct clv_slab *slab = clv_slab_find(a, addr, &number);
-	clv_slab_set_live(slab, number, size);
 	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
-	if (slab->slot_size != bytes)
-		atomic_fetch_add_explicit(&a->rounding, slab->slot_size - bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
-	count_alloc(a, bytes);
+	clv_slab_set_live(slab, number, size);
+	count_small(a, own, (int64_t)bytes, (int64_t)(slab->slot_size - bytes), 1, 0);
 	return addr;
 }
 
@@ -214,14 +240,15 @@ static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_
 		for (unsigned i = 1; i < got; i++)
 			clv_cache_push(bin, slots[i]);
 	}
-	if (!got)
+	if (got) {
+		*out = hand_out(a, clv_cache_counts(a), slots[0], size);
+		why = 0;
+	} else {
 		clv_failure_note(a, size, stream);
+	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
-	if (!got)
-		return why;
-	*out = hand_out(a, slots[0], size);
-	return 0;
+	return why;
 }
 
 int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out)
@@ -246,7 +273,7 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 	uint64_t addr = cache ? clv_cache_pop(&cache->bins[cls]) : 0;
 	if (CLV_UNLIKELY(!addr))
 		return alloc_small_locked(a, stream, size, cls, out);
-	*out = hand_out(a, addr, size);
+	*out = hand_out(a, cache->counts, addr, size);
 	return 0;
 }
 
@@ -287,27 +314,30 @@ static bool give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_
 	return given;
 }
 
+static void count_freed(struct clv_arena *a, struct clv_counts *own, int64_t bytes, int64_t rounding, int frees)
+{
+	if (!own)
+		pthread_mutex_lock(&a->lock);
+	count_small(a, own, -bytes, -rounding, 0, frees);
+	if (!own)
+		pthread_mutex_unlock(&a->lock);
+}
+
 static int free_small(struct clv_arena *a, struct clv_slab *slab, unsigned number, uint64_t addr, cleave_stream stream)
 {
-	uint64_t requested = slab->requested[number], bytes = clv_align_up(requested, CLV_GRAIN);
-	uint64_t rounding = slab->slot_size - bytes;
+	uint64_t requested = slab->requested[number];
+	int64_t bytes = (int64_t)clv_align_up(requested, CLV_GRAIN), rounding = (int64_t)slab->slot_size - bytes;
 	if (!clv_slab_clear_live(slab, number))
 		return -EINVAL;
-	/* counted before another thread can take the slot */
-	if (rounding)
-		atomic_fetch_sub_explicit(&a->rounding, rounding, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&a->live_small, 1, memory_order_relaxed);
-	count_free(a, bytes);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
+	/* counted before another thread can take the slot */
+	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
 	if (cache && cache->slot == slab->chunk->slot && clv_cache_push(&cache->bins[slab->cls], addr))
 		return 0;
 	if (give_back_locked(a, slab, addr, stream))
 		return 0;
 	clv_slab_set_live(slab, number, requested);
-	atomic_fetch_add_explicit(&a->rounding, rounding, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&a->frees, 1, memory_order_relaxed);
+	count_freed(a, clv_cache_counts(a), -bytes, -rounding, -1);
 	return -EIO;
 }
 
@@ -327,7 +357,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		}
 		slot = a->slots[CLV_SLOT_ANY];
 	}
-	count_free(a, e->size);
+	count_large(a, -(int64_t)e->size);
 	uint64_t seq;
 	if (slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq)) {
 		/* No work uses the block, as the caller promises; but what had the memory before it may not be done. */
