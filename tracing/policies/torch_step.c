@@ -443,11 +443,11 @@ bool clv_step_vanishes(const struct clv_step *s, uint32_t made)
 	return false;
 }
 
-/* A new segment that the default pool did not need, and that vanishes: it was of a private pool that vanished with it. The
- * newest one that needs it, else one more. */
+/* A new segment that the default pool did not need, and that vanishes: it was of a private pool, which may have vanished with
+ * it. The newest one that needs it, else one more. */
 static bool try_vanished(struct clv_step *s, const struct shape *shape, uint32_t made)
 {
-	for (uint32_t pool = s->pool_count; pool-- > s->first_vanished;)
+	for (uint32_t pool = s->pool_count; --pool > 0;)
 		if (!clv_torch_pool_released(s->m, pool) && try_request(s, shape, pool)) {
 			clv_map_slot(s->vanished, made)->value = pool; /* there is a slot already */
 			return true;

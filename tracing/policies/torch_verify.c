@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* How often a file is walked in search of an explanation, and how many events in all. */
-#define MAX_WALKS 64
+#define MAX_WALKS 1000
 #define MAX_WALKED 100000000u
 
 #define SOME_DEVICE ((uint64_t)4 << 40) /* addresses of an expandable segment on a device of unknown size */
@@ -43,6 +43,13 @@ const char *clv_inferred_name(enum clv_inferred i)
 #undef X
 	};
 	return (size_t)i < CLV_ARRAY_LEN(names) ? names[i] : "unknown";
+}
+
+static void forget_block(void *ctx, uint32_t owner)
+{
+	struct verify *v = ctx;
+	if (owner < v->h->block_count)
+		v->step.block_of[owner] = CLV_TORCH_NONE;
 }
 
 /* ---- the start ---- */
@@ -139,6 +146,7 @@ static bool start(struct verify *v, struct clv_error *err)
 	struct clv_torch_window w;
 	if (!clv_torch_window_init(&w, v->trace, v->h, &v->settings, v->address_bytes, err))
 		return false;
+	const struct clv_torch_lost lost = {forget_block, v};
 	put_reserved(v, &w);
 	for (uint32_t i = 0; i < w.range_count; i++) {
 		const struct clv_window_range *r = &w.ranges[i];
@@ -146,7 +154,7 @@ static bool start(struct verify *v, struct clv_error *err)
 		if (r->expandable)
 			clv_torch_put_mapped(v->m, r->addr, r->size);
 		else if (r->size)
-			clv_torch_put_segment(v->m, &place, r->addr, r->size);
+			clv_torch_put_segment(v->m, &place, r->addr, r->size, &lost);
 	}
 	v->out->inferred[CLV_INFERRED_INITIAL_SEGMENT] = w.range_count;
 	for (uint32_t i = 0; i < w.block_count; i++) {
@@ -169,13 +177,6 @@ static bool start(struct verify *v, struct clv_error *err)
 }
 
 /* ---- after a mismatch: the model is put where the recording is ---- */
-
-static void lost(void *ctx, uint32_t owner)
-{
-	struct verify *v = ctx;
-	if (owner < v->h->block_count)
-		v->step.block_of[owner] = CLV_TORCH_NONE;
-}
 
 /* A free whose request was not recorded: it completes where it stands, and is the program's own step. */
 static bool frees_alone(const struct verify *v, const struct clv_event_record *e)
@@ -202,6 +203,7 @@ static bool small_step(const struct verify *v, uint32_t end)
 static void put_event(struct verify *v, uint32_t i)
 {
 	const struct clv_event_record *e = &v->h->events[i];
+	const struct clv_torch_lost lost = {forget_block, v};
 	struct clv_torch_place place = {v->trace->streams[e->stream], e->pool, small_step(v, v->step.end)};
 	switch ((enum clv_action)e->action) {
 	case CLV_ACTION_FREE_COMPLETED:
@@ -209,10 +211,10 @@ static void put_event(struct verify *v, uint32_t i)
 		break;
 	case CLV_ACTION_SEGMENT_ALLOC:
 		if (e->size)
-			clv_torch_put_segment(v->m, &place, e->addr, e->size);
+			clv_torch_put_segment(v->m, &place, e->addr, e->size, &lost);
 		break;
 	case CLV_ACTION_SEGMENT_FREE:
-		clv_torch_drop_segment(v->m, e->addr, lost, v);
+		clv_torch_drop_segment(v->m, e->addr, &lost);
 		break;
 	case CLV_ACTION_SEGMENT_MAP:
 		if (e->size && !clv_torch_put_mapped(v->m, e->addr, e->size) &&
@@ -319,22 +321,21 @@ static uint32_t walk_free(struct verify *v, uint32_t i)
 	const struct clv_event_record *e = &v->h->events[i];
 	uint32_t block = e->block == CLV_NO_BLOCK ? CLV_TORCH_NONE : v->step.block_of[e->block];
 	bool at_once = i + 1 < v->h->event_count && e[1].action == CLV_ACTION_FREE_COMPLETED && e[1].block == e->block;
-	if (e->action == CLV_ACTION_FREE_COMPLETED) {
-		clv_torch_free(v->m, block);
-		v->step.block_of[e->block] = CLV_TORCH_NONE;
-		return i + 1;
-	}
-	if (!at_once) {
+	struct clv_torch_block_info b;
+	clv_torch_block_get(v->m, block, &b);
+	if (e->action == CLV_ACTION_FREE_REQUESTED && !at_once) {
 		v->out->inferred[CLV_INFERRED_DEFERRED_FREE]++;
-		if (block)
+		if (b.allocated)
 			clv_torch_free_requested(v->m, block);
 		return i + 1;
 	}
-	if (block) {
+	if (b.allocated)
 		clv_torch_free(v->m, block);
+	else if (b.pending)
+		clv_torch_free_completed(v->m, block);
+	if (block)
 		v->step.block_of[e->block] = CLV_TORCH_NONE;
-	}
-	return i + 2;
+	return e->action == CLV_ACTION_FREE_REQUESTED ? i + 2 : i + 1;
 }
 
 static uint32_t walk_step(struct verify *v, uint32_t i)
@@ -506,37 +507,121 @@ static bool run_vanished(struct verify *v, const uint32_t *made, uint32_t count,
 	return ok;
 }
 
-/* Pools that were there and vanished with all their segments. Each walk may show one more segment to be of them, as long as
- * the first mismatch moves on; in the end they are believed only if they explain the whole file. */
-static bool try_vanished_pools(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+static bool in_set_order(const struct verify *v, const struct clv_event_record *a, const struct clv_event_record *b)
 {
-	uint32_t made[MAX_WALKS + 1], count = 0;
-	uint32_t tried = CLV_NO_BLOCK, suspects[2] = {v->suspects[0], v->suspects[1]};
-	uint64_t reached = out->first_mismatch.event;
+	uint64_t s = v->trace->streams[a->stream], t = v->trace->streams[b->stream];
+	return s != t ? s < t : a->size != b->size ? a->size < b->size : a->addr < b->addr;
+}
+
+/* The end of a run of segments given back, and whether they are a flush and nothing else: where a request follows, some may
+ * be of another fallback, which has another order. */
+static uint32_t flush_end(const struct verify *v, uint32_t i, bool *pure)
+{
+	const struct clv_history *h = v->h;
+	while (i < h->event_count && h->events[i].action == CLV_ACTION_SEGMENT_FREE)
+		i++;
+	bool others = v->settings.gc_threshold > 0.0 || v->settings.max_split_size != CLV_TORCH_UNLIMITED;
+	*pure = !others || i == h->event_count ||
+		(h->events[i].action != CLV_ACTION_ALLOC && h->events[i].action != CLV_ACTION_OOM &&
+		 !is_segment_event(&h->events[i]));
+	return i;
+}
+
+/* A flush gives back the default pool's large segments in the order of its set, then its small ones, then those of pools
+ * that nobody uses any more: what comes after a break of that order was of such a pool. The events that made these go to
+ * `made`. */
+static bool released_after_default(struct verify *v, uint32_t *made, uint32_t *count)
+{
+	const struct clv_history *h = v->h;
+	struct clv_map maker = {0};
+	bool ok = true;
+	for (uint32_t i = 0; ok && i < h->event_count && *count < MAX_WALKS / 2; i++) {
+		const struct clv_event_record *e = &h->events[i];
+		if (e->action == CLV_ACTION_SEGMENT_ALLOC) {
+			struct clv_map_slot *slot = clv_map_slot(&maker, e->addr);
+			ok = slot != NULL;
+			if (ok)
+				slot->value = i;
+		}
+		if (e->action != CLV_ACTION_SEGMENT_FREE)
+			continue;
+		bool pure, broken = false;
+		uint32_t end = flush_end(v, i, &pure);
+		for (uint32_t k = i + 1; pure && k < end && *count < MAX_WALKS / 2; k++) {
+			const struct clv_event_record *f = &h->events[k];
+			bool small = f->size == 2 * CLV_MIB, was_small = f[-1].size == 2 * CLV_MIB;
+			uint32_t event = clv_map_get(&maker, f->addr);
+			broken |= small != was_small ? was_small : !in_set_order(v, f - 1, f);
+			if (broken && event != CLV_MAP_NONE && !f->pool)
+				made[(*count)++] = event;
+		}
+		i = end - 1;
+	}
+	clv_map_free(&maker);
+	return ok;
+}
+
+static bool listed(const uint32_t *made, uint32_t count, uint32_t event)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (made[i] == event)
+			return true;
+	return event == CLV_NO_BLOCK;
+}
+
+/* Pools that were there and vanished with all their segments. A walk's first mismatch suggests segments that may be of them;
+ * what moves the first mismatch on is kept, and what only shows one more such segment there is followed until it does, or
+ * given up. In the end all that is believed only if it explains the whole file. The first `kept` of `made` are given. */
+static bool search_vanished(struct verify *v, uint32_t *made, uint32_t kept, struct clv_verify_result *out,
+			    struct clv_error *err)
+{
+	uint32_t count = kept, next = 2, suspects[2];
+	uint64_t reached = 0;
 	uint64_t walks = clv_min_u64(MAX_WALKS, MAX_WALKED / (v->h->event_count + (uint64_t)1));
-	for (unsigned next = 0; walks; walks--) {
+	while (walks--) {
 		struct verify again = *v;
 		struct clv_verify_result r;
-		if (!run_vanished(&again, made, count + (tried != CLV_NO_BLOCK), &r, err))
+		if (!run_vanished(&again, made, count, &r, err))
 			return false;
 		if (clean(&r)) {
 			take(out, &r);
 			return true;
 		}
-		if (r.first_mismatch.set && r.first_mismatch.event > reached) {
-			reached = r.first_mismatch.event;
-			memcpy(suspects, again.suspects, sizeof(suspects));
-			count += tried != CLV_NO_BLOCK;
-			next = 0;
-		}
+		uint64_t event = r.first_mismatch.event;
+		bool further = r.first_mismatch.set && event > reached;
+		bool beside = r.first_mismatch.set && event == reached && count > kept && count < MAX_WALKS;
 		clv_verify_free(&r);
-		while (next < 2 && suspects[next] == CLV_NO_BLOCK)
+		if (further) {
+			reached = event;
+			kept = count;
+			next = 0;
+			memcpy(suspects, again.suspects, sizeof(suspects));
+		} else if (beside && !listed(made, count, again.suspects[0])) {
+			made[count++] = again.suspects[0];
+			continue;
+		}
+		count = kept;
+		while (next < 2 && listed(made, count, suspects[next]))
 			next++;
-		if (next == 2)
+		if (next == 2 || count == MAX_WALKS)
 			return true;
-		made[count] = tried = suspects[next++];
+		made[count++] = suspects[next++];
 	}
 	return true;
+}
+
+static bool try_vanished_pools(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+{
+	uint32_t *made = clv_mem_realloc(NULL, MAX_WALKS, sizeof(*made));
+	uint32_t given = 0;
+	bool ok = made && released_after_default(v, made, &given);
+	if (!ok)
+		clv_error_set(err, "out of host memory");
+	else
+		ok = search_vanished(v, made, given, out, err) &&
+		     (clean(out) || !given || search_vanished(v, made, 0, out, err));
+	clv_mem_free(made);
+	return ok;
 }
 
 bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *history, struct clv_verify_result *out,
