@@ -138,6 +138,8 @@ void clv_torch_empty_pool(struct clv_torch *m, uint32_t pool);
 
 uint64_t clv_torch_round(const struct clv_torch_settings *s, uint64_t size);
 uint64_t clv_torch_segment_bytes(const struct clv_torch_settings *s, uint64_t rounded);
+/* Of the addresses of an expandable segment; a device_total of 0 is taken to be very large. */
+uint64_t clv_torch_reservation_bytes(const struct clv_torch_settings *s, uint64_t device_total, bool small);
 
 void clv_torch_get_stats(const struct clv_torch *m, struct clv_torch_stats *out);
 uint64_t clv_torch_reserved(const struct clv_torch *m);

@@ -117,16 +117,18 @@ bool clv_torch_put_segment(struct clv_torch *m, const struct clv_torch_place *pl
 
 bool clv_torch_put_expandable(struct clv_torch *m, const struct clv_torch_place *place, uint64_t base, uint64_t size)
 {
-	uint32_t old = clv_tset_at_or_below(m, &m->now.index, base + size - 1);
-	if ((old && m->blocks[old].addr + m->blocks[old].size > base) || !clv_tblocks_reserve(m, 1))
+	uint32_t old = clv_torch_find(m, base);
+	if ((old && m->blocks[old].mapped) || !clv_tblocks_reserve(m, 1))
 		return false;
 	return clv_texpandable_put(m, 2 * place->pool + place->small, place->stream, base, size) != 0;
 }
 
-bool clv_torch_put_mapped(struct clv_torch *m, uint64_t addr, uint64_t size)
+bool clv_torch_put_mapped(struct clv_torch *m, const struct clv_torch_place *place, uint64_t addr, uint64_t size)
 {
 	uint32_t i = clv_torch_find(m, addr);
-	if (!i || m->blocks[i].mapped || !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
+	const struct clv_tblock *at = &m->blocks[i];
+	/* reservations that we take to be larger than they are can overlap */
+	if (!i || at->mapped || at->stream != place->stream || at->half != 2 * place->pool + place->small || !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
 		return false;
 	i = isolate(m, i, addr, size);
 	struct clv_tblock *b = clv_tw_block(m, i);

@@ -27,8 +27,8 @@ bool clv_torch_put_segment(struct clv_torch *m, const struct clv_torch_place *pl
 /* The addresses of an expandable segment, nothing mapped. False where the model already has something. */
 bool clv_torch_put_expandable(struct clv_torch *m, const struct clv_torch_place *place, uint64_t base, uint64_t size);
 
-/* Maps or unmaps whole pages of it. Answers false, and changes nothing, if they are not unmapped (free). */
-bool clv_torch_put_mapped(struct clv_torch *m, uint64_t addr, uint64_t size);
+/* Maps or unmaps whole pages of it. Answers false, and changes nothing, if they are not unmapped (free) there. */
+bool clv_torch_put_mapped(struct clv_torch *m, const struct clv_torch_place *place, uint64_t addr, uint64_t size);
 bool clv_torch_put_unmapped(struct clv_torch *m, uint64_t addr, uint64_t size);
 
 /* An allocated block of exactly `size` bytes. If the model believes that the address is the tail of a block in use, that one

@@ -190,8 +190,6 @@ uint32_t clv_texpandable_alloc(struct clv_torch *m, uint32_t half, uint64_t stre
 uint32_t clv_texpandable_put(struct clv_torch *m, uint32_t half, uint64_t stream, uint64_t base, uint64_t size);
 void clv_texpandable_drop(struct clv_torch *m, uint32_t expandable);
 void clv_texpandable_unmap(struct clv_torch *m, uint32_t i); /* the free block i: whole pages go back */
-uint64_t clv_texpandable_page(const struct clv_torch *m, uint32_t half);
-uint64_t clv_texpandable_bytes(const struct clv_torch *m, uint32_t half); /* of the addresses of one */
 uint64_t clv_tstranded(const struct clv_torch *m, const struct clv_tblock *b); /* of a free, mapped block */
 
 #endif

@@ -111,16 +111,23 @@ static void device_free(void *ctx, uint64_t addr, uint64_t size)
 		fail_at(ctx, "segment_free", addr, size);
 }
 
-/* The first mapping in a new expandable segment is at its base. If the driver refuses it, it comes with a later step. */
+/* The first mapping in a new expandable segment is at its base. If the driver refuses that, it comes with a later step: the
+ * next one of the stream that is not in a segment which the stream has. */
 static uint64_t reserve(void *ctx, uint64_t size, uint64_t page, uint64_t stream)
 {
 	struct clv_step *s = ctx;
+	const struct clv_event_record *e = next_event(s);
 	if (s->failed)
 		return 0;
+	if (e && e->action == CLV_ACTION_SEGMENT_MAP)
+		return e->addr;
 	for (uint32_t i = s->cursor; i < s->h->event_count; i++) {
-		const struct clv_event_record *e = &s->h->events[i];
-		if (e->action == CLV_ACTION_SEGMENT_MAP && s->trace->streams[e->stream] == stream &&
-		    !clv_torch_find(s->m, e->addr))
+		struct clv_torch_block_info b;
+		e = &s->h->events[i];
+		if (e->action != CLV_ACTION_SEGMENT_MAP || s->trace->streams[e->stream] != stream)
+			continue;
+		clv_torch_block_get(s->m, clv_torch_find(s->m, e->addr), &b);
+		if (!b.size || b.stream != stream)
 			return e->addr;
 	}
 	fail_at(s, "segment_map", 0, page);

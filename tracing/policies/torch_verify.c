@@ -14,8 +14,6 @@
 #define MAX_WALKS 1000
 #define MAX_WALKED 100000000u
 
-#define SOME_DEVICE ((uint64_t)4 << 40) /* addresses of an expandable segment on a device of unknown size */
-
 struct verify {
 	struct clv_step step;
 	const struct clv_trace *trace;
@@ -24,7 +22,6 @@ struct verify {
 	struct clv_torch *m;
 	struct clv_verify_result *out;
 	uint64_t limit, total;
-	uint64_t address_bytes; /* of an expandable segment */
 	bool cut;               /* the first request may have lost its first events */
 
 	/* where garbage collection is on: free segments from before the window, whose age is not known, by address */
@@ -81,7 +78,8 @@ static void put_reserved(struct verify *v, struct clv_torch_window *w)
 		qsort(w->reserved, w->reserved_count, sizeof(*w->reserved), by_base);
 	for (uint32_t i = 0; i < w->reserved_count; i++) {
 		const struct clv_window_reserved *r = &w->reserved[i];
-		uint64_t size = v->address_bytes, page = r->small ? 2 * CLV_MIB : v->settings.large_segment_size;
+		uint64_t size = clv_torch_reservation_bytes(&v->settings, v->total, r->small);
+		uint64_t page = r->small ? 2 * CLV_MIB : v->settings.large_segment_size;
 		if (i + 1 < w->reserved_count)
 			size = clv_min_u64(size, w->reserved[i + 1].base - r->base);
 		size = size / page * page;
@@ -144,7 +142,7 @@ static void forget_aged(struct verify *v, uint32_t i)
 static bool start(struct verify *v, struct clv_error *err)
 {
 	struct clv_torch_window w;
-	if (!clv_torch_window_init(&w, v->trace, v->h, &v->settings, v->address_bytes, err))
+	if (!clv_torch_window_init(&w, v->trace, v->h, &v->settings, v->total, err))
 		return false;
 	const struct clv_torch_lost lost = {forget_block, v};
 	put_reserved(v, &w);
@@ -152,7 +150,7 @@ static bool start(struct verify *v, struct clv_error *err)
 		const struct clv_window_range *r = &w.ranges[i];
 		struct clv_torch_place place = {r->stream, r->pool, r->small};
 		if (r->expandable)
-			clv_torch_put_mapped(v->m, r->addr, r->size);
+			clv_torch_put_mapped(v->m, &place, r->addr, r->size);
 		else if (r->size)
 			clv_torch_put_segment(v->m, &place, r->addr, r->size, &lost);
 	}
@@ -217,9 +215,10 @@ static void put_event(struct verify *v, uint32_t i)
 		clv_torch_drop_segment(v->m, e->addr, &lost);
 		break;
 	case CLV_ACTION_SEGMENT_MAP:
-		if (e->size && !clv_torch_put_mapped(v->m, e->addr, e->size) &&
-		    clv_torch_put_expandable(v->m, &place, e->addr, v->address_bytes))
-			clv_torch_put_mapped(v->m, e->addr, e->size);
+		if (e->size && !clv_torch_put_mapped(v->m, &place, e->addr, e->size) &&
+		    clv_torch_put_expandable(v->m, &place, e->addr,
+					     clv_torch_reservation_bytes(&v->settings, v->total, place.small)))
+			clv_torch_put_mapped(v->m, &place, e->addr, e->size);
 		break;
 	case CLV_ACTION_SEGMENT_UNMAP:
 		if (e->size)
@@ -633,8 +632,6 @@ bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *h
 		return false;
 	v.limit = clv_torch_recorded_limit(&trace->torch);
 	v.total = trace->torch.has_probe ? trace->torch.total_bytes : 0;
-	uint64_t total = v.total ? v.total : SOME_DEVICE, page = v.settings.large_segment_size;
-	v.address_bytes = (total + total / 8 + page - 1) / page * page;
 	if (!run(&v, NULL, out, err))
 		return false;
 	if (!clean(out) && !(try_tie_breaks(&v, out, err) && (clean(out) || try_vanished_pools(&v, out, err)))) {

@@ -216,10 +216,10 @@ static bool initial_blocks(struct clv_window_builder *b)
 }
 
 bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *trace, const struct clv_history *history,
-			   const struct clv_torch_settings *settings, uint64_t address_bytes, struct clv_error *err)
+			   const struct clv_torch_settings *settings, uint64_t device_total, struct clv_error *err)
 {
 	struct clv_window_builder b = {
-		.w = w, .trace = trace, .h = history, .settings = settings, .address_bytes = address_bytes};
+		.w = w, .trace = trace, .h = history, .settings = settings, .reservation = clv_torch_reservation_bytes(settings, device_total, false)};
 	*w = (struct clv_torch_window){NULL};
 	if (clv_window_expandable(&b) && native_ranges(&b)) {
 		if (w->range_count)

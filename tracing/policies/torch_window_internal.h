@@ -13,7 +13,7 @@ struct clv_window_builder {
 	const struct clv_trace *trace;
 	const struct clv_history *h;
 	const struct clv_torch_settings *settings;
-	uint64_t address_bytes; /* of an expandable segment */
+	uint64_t reservation; /* addresses of an expandable segment */
 	uint32_t room;          /* of w->ranges */
 };
 

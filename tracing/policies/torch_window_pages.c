@@ -177,7 +177,7 @@ static struct clv_window_range pages_kind(const struct clv_window_builder *b, co
 		r.small = clv_torch_round(b->settings, inside->size) <= CLV_MIB;
 	} else if (e->size % b->settings->large_segment_size) {
 		r.small = true;
-	} else if (nearest && away < b->address_bytes / 2) {
+	} else if (nearest && away < b->reservation / 2) {
 		r.small = nearest->small;
 		r.pool = nearest->pool;
 	}
