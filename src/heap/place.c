@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "place.h"
 
+#include "purchase.h"
 #include "space.h"
 
 #define LARGER_HOLES 4  /* candidates from each index */
-#define SMALLER_HOLES 8
+#define SMALLER_HOLES 16
+#define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
 #define WALK_LIMIT 512 /* extents under one window */
 
 struct search {
@@ -13,6 +15,8 @@ struct search {
 	struct clv_window *windows;
 	unsigned count;
 	bool only_first; /* windows has room for one: the cheapest */
+	bool knows_least;
+	uint64_t least; /* what a purchase brings at least, once asked for */
 };
 
 /* What a window that costs more than this is worth: nothing. */
@@ -77,9 +81,15 @@ static bool free_for(const struct search *s, const struct clv_extent *e)
 }
 
 /* Rises with each of its parts, so that what is known of a window bounds its cost from below. */
-static uint64_t cost_of(const struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
+static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
 {
-	return pinned + missing + (missing ? s->a->heap->settings.call_bytes : left_over / 128);
+	if (!missing)
+		return pinned + left_over / LEFT_OVER_WEIGHT;
+	if (!s->knows_least) {
+		s->least = clv_purchase_least(s->a, s->rq);
+		s->knows_least = true;
+	}
+	return pinned + clv_purchase_weight(s->a, clv_max_u64(missing, s->least));
 }
 
 /* A window at addr that lies in one hole. */
@@ -160,7 +170,7 @@ static bool in_part(struct search *s, struct clv_slot *slot)
 		addr = clv_align_up(hole->addr, s->rq->align);
 	else
 		addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
-	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / 128, hole, hole});
+	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole});
 	return true;
 }
 

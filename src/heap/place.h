@@ -5,9 +5,8 @@
  * A window is a run of free addresses, mapped or not, that the request could have. What it costs is counted in bytes:
  *
  *   pins      whole frames that it would pin: memory that could have gone elsewhere
- *   missing   pages that must be mapped under it
- *   + 16 MiB  if anything is missing, for the calls of the driver
- *   + 1/128   of what it leaves of the hole it is cut from, so that the best fit wins among equals
+ *   bought    what would be bought for the pages that are missing under it, and a weight for the calls (purchase.h)
+ *   left over 1/96 of what it leaves of the hole it is cut from, so that the best fit wins among equals
  *
  * Stranded memory (the parts of holes in pinned frames) costs nothing and is used first; a free frame much larger than the
  * request is not cut if less can be pinned. All candidates come from indexes by size, a bounded number from each, so the

@@ -3,6 +3,7 @@
 
 #include "cache.h"
 #include "frames.h"
+#include "purchase.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -10,8 +11,9 @@
 #include <errno.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
+#define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
-/* ---- how much may be held, and in what pieces it is bought ---- */
+/* ---- how much may be held ---- */
 
 uint64_t clv_reclaim_cap(const struct clv_arena *a)
 {
@@ -27,50 +29,6 @@ void clv_reclaim_refresh(struct clv_arena *a)
 		a->room = free;
 }
 
-static uint64_t soft_cap(const struct clv_arena *a, uint64_t size)
-{
-	const struct clv_settings *s = &a->heap->settings;
-	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
-	return clv_min_u64(clv_reclaim_cap(a), peak + peak / 1000 * s->slack_permille + s->slack_bytes);
-}
-
-/* Stranded bytes in thousandths of the bytes in use. */
-static uint64_t stranded_permille(const struct clv_arena *a)
-{
-	return (a->pinned - a->used) * 1000 / clv_max_u64(a->used, 64 * CLV_MIB);
-}
-
-static uint64_t floor_pow2(uint64_t v)
-{
-	return v ? (uint64_t)1 << clv_log2(v) : 0;
-}
-
-/* The size in which memory is bought for requests smaller than it. */
-static uint64_t unit(const struct clv_arena *a)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t u = clv_min_u64(a->heap->settings.frame_bytes, clv_reclaim_cap(a) / 1024);
-	u = floor_pow2(clv_max_u64(u, a->held / 1024));
-	uint64_t stranded = stranded_permille(a);
-	if (stranded < 5)
-		u *= 4;
-	else if (stranded < 10)
-		u *= 2;
-	else if (stranded > 40)
-		u /= 2;
-	return clv_max_u64(u, a->granularity);
-}
-
-/* The largest piece of a large request. */
-static uint64_t piece_max(const struct clv_arena *a, uint64_t size)
-{
-	if (a->heap->settings.tight)
-		return a->granularity;
-	uint64_t stranded = stranded_permille(a), pieces = stranded < 5 ? 4 : stranded < 10 ? 8 : 16;
-	return clv_max_u64(unit(a), clv_align_down(size / pieces, a->granularity));
-}
-
 /* ---- filling a window ---- */
 
 struct fill {
@@ -83,7 +41,6 @@ struct fill {
 	} missing[MISSING_MAX];
 	unsigned count;
 	uint64_t need; /* bytes of `missing` */
-	uint64_t whole_inside; /* bytes of usable whole frames under the window: they are no help elsewhere */
 	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
 };
 
@@ -95,7 +52,7 @@ static bool survey(struct fill *f, const struct clv_window *w)
 	f->hi = clv_align_up(end, CLV_PAGE);
 	f->anchor = w->anchor;
 	f->count = 0;
-	f->need = f->whole_inside = 0;
+	f->need = 0;
 	struct clv_extent *e = clv_space_locate(f->a, w->anchor, w->addr);
 	for (; e && e->addr < end; e = e->next) {
 		uint64_t lo = clv_max_u64(f->lo, e->addr), hi = clv_min_u64(f->hi, clv_extent_end(e));
@@ -104,35 +61,39 @@ static bool survey(struct fill *f, const struct clv_window *w)
 				return false;
 			f->missing[f->count++] = (struct run){lo, hi};
 			f->need += hi - lo;
-		} else if (e->kind == CLV_HOLE && clv_hole_usable(e, f->rq->slot)) {
-			struct clv_frame *fr;
-			for (uint64_t at = clv_max_u64(lo, e->addr); at < hi; at = clv_frame_end(fr)) {
-				fr = clv_frame_at(f->a, at);
-				if (fr->whole_slot != CLV_SLOT_NONE)
-					f->whole_inside += fr->size;
-			}
-		} else {
+		} else if (e->kind != CLV_HOLE || !clv_hole_usable(e, f->rq->slot)) {
 			return false;
 		}
 	}
 	return e || !f->count || f->missing[f->count - 1].hi == f->hi;
 }
 
-static bool outside(const struct fill *f, const struct clv_frame *fr)
+/* Whole frames under the window are no help elsewhere: they are out of the indexes while others are picked. */
+static void hide_window(const struct fill *f, bool hide)
 {
-	return clv_frame_end(fr) <= f->lo || fr->addr >= f->hi;
+	struct clv_arena *a = f->a;
+	for (uint64_t at = f->lo; at < f->hi;) {
+		struct clv_frame *fr = clv_frame_at(a, at);
+		if (fr && fr->whole_slot != CLV_SLOT_NONE) {
+			if (hide)
+				clv_bin_remove(a->slots[fr->whole_slot]->whole, &fr->whole);
+			else if (!clv_bin_indexed(&fr->whole))
+				clv_bin_insert(a->slots[fr->whole_slot]->whole, &fr->whole, fr->size, fr);
+		}
+		at = fr ? clv_frame_end(fr) : at + CLV_PAGE;
+	}
 }
 
 enum pick { PICK_LARGEST_UP_TO, PICK_SMALLEST_FROM };
 
-/* A whole frame outside the window from one index. `complete`: only one that no work may still use. */
+/* A whole frame from one index. `complete`: only one that no work may still use. */
 static struct clv_frame *pick_in(const struct fill *f, const struct clv_binmap *whole, enum pick how, uint64_t size, bool complete)
 {
 	bool down = how == PICK_LARGEST_UP_TO;
 	struct clv_bin_node *n = down ? clv_bin_floor(whole, size) : clv_bin_ceil(whole, size);
-	for (int tries = 0; n && tries < 64; tries++) {
+	for (int tries = 0; n && tries < PICK_TRIES; tries++) {
 		struct clv_frame *fr = n->owner;
-		if (outside(f, fr) && (!complete || clv_frame_complete(f->a, fr)))
+		if (!complete || clv_frame_complete(f->a, fr))
 			return fr;
 		n = down ? clv_bin_down(whole, n, size) : clv_bin_up(whole, n, size);
 	}
@@ -151,6 +112,15 @@ static struct clv_frame *pick(const struct fill *f, enum pick how, uint64_t size
 	return (how == PICK_LARGEST_UP_TO) == (x->size >= y->size) ? x : y;
 }
 
+static bool move_here(struct fill *f, struct clv_frame *fr, uint64_t addr)
+{
+	f->refused = clv_frame_move(f->a, fr, f->anchor, addr, f->rq->slot->index);
+	if (f->refused != CLV_OK)
+		return false;
+	clv_bin_remove(f->a->slots[fr->whole_slot]->whole, &fr->whole); /* as the others under the window */
+	return true;
+}
+
 /* Frames that fit into what is missing are mapped there: a move costs less than a release and a purchase, and needs no
  * wait. Many small frames for a large run are not worth their calls. */
 static bool move_fitting(struct fill *f, uint64_t cap)
@@ -164,8 +134,7 @@ static bool move_fitting(struct fill *f, uint64_t cap)
 			if (!fr || (fr->size != rest && fr->size < rest / 8))
 				break;
 			uint64_t size = fr->size;
-			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
-			if (f->refused != CLV_OK)
+			if (!move_here(f, fr, r->lo))
 				return false;
 			r->lo += size;
 			f->need -= size;
@@ -209,8 +178,7 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 			uint64_t size = fr->size;
 			if (r->lo + size > clv_extent_end(gap))
 				return false;
-			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
-			if (f->refused != CLV_OK)
+			if (!move_here(f, fr, r->lo))
 				return false;
 			uint64_t gained = clv_min_u64(size, rest);
 			r->lo += gained;
@@ -223,11 +191,11 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 static bool buy_missing(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
-	uint64_t most = piece_max(a, f->rq->size), least = f->rq->exact ? 0 : unit(a);
+	uint64_t least = clv_purchase_least(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
-			uint64_t size = clv_min_u64(r->hi - r->lo, most);
+			uint64_t size = clv_purchase_piece(a, f->rq, r->hi - r->lo);
 			if (r->lo + size == r->hi && size < least) {
 				/* the last piece: as much as is usual, where addresses and the cap allow */
 				struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
@@ -245,6 +213,17 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 	return true;
 }
 
+/* So much that what is missing can be bought under the cap, or is there already. */
+static bool make_room(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+	uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
+	if (a->held + f->need > cap + usable)
+		return false;
+	return move_fitting(f, cap) && (release_for(f, cap) || move_beyond(f, cap));
+}
+
 /* Maps all of the window, holding at most `cap`. A failure may have moved or released free frames, no more. */
 static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
 {
@@ -256,15 +235,12 @@ static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap
 	if (a->held + f->need > cap) {
 		if (!reclaim)
 			return false;
-		struct clv_slot *any = a->slots[CLV_SLOT_ANY];
-		uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
-		if (a->held + f->need > cap + (usable - f->whole_inside))
-			return false;
 		if (clv_slot_poll(a, f->rq->slot))
 			clv_frames_reap(a);
-		if (!move_fitting(f, cap))
-			return false;
-		if (!release_for(f, cap) && !move_beyond(f, cap))
+		hide_window(f, true);
+		bool made = make_room(f, cap);
+		hide_window(f, false);
+		if (!made)
 			return false;
 	}
 	return buy_missing(f, cap);
@@ -340,14 +316,14 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_slot *slot = l->rq->slot;
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
-	if ((e = attempt(l, soft_cap(a, size), true)))
+	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */
 	clv_reclaim_refresh(a);
 	bool gained = clv_streams_poll(a, slot);
 	gained |= clv_frames_reap(a) > 0;
 	gained |= clv_slabs_reap(a);
-	if (gained && (e = attempt(l, soft_cap(a, size), true)))
+	if (gained && (e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* more of the device, as long as it gives */
 	if ((e = attempt(l, clv_reclaim_cap(a), false)))

@@ -32,7 +32,6 @@ static bool set(struct clv_settings *s, const char *key, const char *value, stru
 		s->tight = !strcmp(value, "tight");
 		if (!s->tight && strcmp(value, "normal"))
 			return clv_error_set(err, "growth:%s: expected normal or tight", value);
-		s->call_bytes = s->tight ? 4 * CLV_MIB : 16 * CLV_MIB;
 		return true;
 	}
 	if (!strcmp(key, "cache"))
@@ -53,8 +52,6 @@ static bool set(struct clv_settings *s, const char *key, const char *value, stru
 bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err)
 {
 	memset(s, 0, sizeof(*s));
-	s->slack_permille = 55;
-	s->slack_bytes = 16 * CLV_MIB;
 	for (size_t i = 0; i < CLV_ARRAY_LEN(table); i++)
 		if (!set(s, table[i].key, table[i].initial, err))
 			return false;

@@ -13,9 +13,6 @@ struct clv_settings {
 	uint64_t limit;          /* 0: none */
 	uint64_t headroom;
 	uint64_t frame_bytes;    /* usual size of a frame for small requests */
-	uint64_t slack_permille; /* of the highest use, held freely above it */
-	uint64_t slack_bytes;
-	uint64_t call_bytes;     /* what calls of the driver weigh against pinned bytes */
 	bool cache;              /* threads keep small blocks */
 };
 
