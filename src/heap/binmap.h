@@ -46,7 +46,7 @@ void clv_bin_insert(struct clv_binmap *m, struct clv_bin_node *n, uint64_t size,
 void clv_bin_remove(struct clv_binmap *m, struct clv_bin_node *n); /* a node in no index is left alone */
 
 /* The walk upwards from `size`: nodes of at least that size, smaller bins first. In the bin of `size` itself at most eight
- * nodes are looked at, so an answer costs constant time; what it misses is within 1/32 of the best fit. */
+ * nodes are looked at, so an answer costs constant time; what it misses is at most 1/32 larger than `size`. */
 struct clv_bin_node *clv_bin_ceil(const struct clv_binmap *m, uint64_t size);
 struct clv_bin_node *clv_bin_up(const struct clv_binmap *m, const struct clv_bin_node *n, uint64_t size);
 

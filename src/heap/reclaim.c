@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
+#define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
 
@@ -40,7 +41,6 @@ struct fill {
 	} missing[MISSING_MAX];
 	unsigned count;
 	uint64_t need; /* bytes of `missing` */
-	uint64_t whole_inside; /* bytes of usable whole frames under the window: they are no help elsewhere */
 	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
 };
 
@@ -52,7 +52,7 @@ static bool survey(struct fill *f, const struct clv_window *w)
 	f->hi = clv_align_up(end, CLV_PAGE);
 	f->anchor = w->anchor;
 	f->count = 0;
-	f->need = f->whole_inside = 0;
+	f->need = 0;
 	struct clv_extent *e = clv_space_locate(f->a, w->anchor, w->addr);
 	for (; e && e->addr < end; e = e->next) {
 		uint64_t lo = clv_max_u64(f->lo, e->addr), hi = clv_min_u64(f->hi, clv_extent_end(e));
@@ -61,35 +61,39 @@ static bool survey(struct fill *f, const struct clv_window *w)
 				return false;
 			f->missing[f->count++] = (struct run){lo, hi};
 			f->need += hi - lo;
-		} else if (e->kind == CLV_HOLE && clv_hole_usable(e, f->rq->slot)) {
-			struct clv_frame *fr;
-			for (uint64_t at = clv_max_u64(lo, e->addr); at < hi; at = clv_frame_end(fr)) {
-				fr = clv_frame_at(f->a, at);
-				if (fr->whole_slot != CLV_SLOT_NONE)
-					f->whole_inside += fr->size;
-			}
-		} else {
+		} else if (e->kind != CLV_HOLE || !clv_hole_usable(e, f->rq->slot)) {
 			return false;
 		}
 	}
 	return e || !f->count || f->missing[f->count - 1].hi == f->hi;
 }
 
-static bool outside(const struct fill *f, const struct clv_frame *fr)
+/* Whole frames under the window are no help elsewhere: they are out of the indexes while others are picked. */
+static void hide_window(const struct fill *f, bool hide)
 {
-	return clv_frame_end(fr) <= f->lo || fr->addr >= f->hi;
+	struct clv_arena *a = f->a;
+	for (uint64_t at = f->lo; at < f->hi;) {
+		struct clv_frame *fr = clv_frame_at(a, at);
+		if (fr && fr->whole_slot != CLV_SLOT_NONE) {
+			if (hide)
+				clv_bin_remove(a->slots[fr->whole_slot]->whole, &fr->whole);
+			else if (!clv_bin_indexed(&fr->whole))
+				clv_bin_insert(a->slots[fr->whole_slot]->whole, &fr->whole, fr->size, fr);
+		}
+		at = fr ? clv_frame_end(fr) : at + CLV_PAGE;
+	}
 }
 
 enum pick { PICK_LARGEST_UP_TO, PICK_SMALLEST_FROM };
 
-/* A whole frame outside the window from one index. `complete`: only one that no work may still use. */
+/* A whole frame from one index. `complete`: only one that no work may still use. */
 static struct clv_frame *pick_in(const struct fill *f, const struct clv_binmap *whole, enum pick how, uint64_t size, bool complete)
 {
 	bool down = how == PICK_LARGEST_UP_TO;
 	struct clv_bin_node *n = down ? clv_bin_floor(whole, size) : clv_bin_ceil(whole, size);
-	for (int tries = 0; n && tries < 64; tries++) {
+	for (int tries = 0; n && tries < PICK_TRIES; tries++) {
 		struct clv_frame *fr = n->owner;
-		if (outside(f, fr) && (!complete || clv_frame_complete(f->a, fr)))
+		if (!complete || clv_frame_complete(f->a, fr))
 			return fr;
 		n = down ? clv_bin_down(whole, n, size) : clv_bin_up(whole, n, size);
 	}
@@ -108,6 +112,15 @@ static struct clv_frame *pick(const struct fill *f, enum pick how, uint64_t size
 	return (how == PICK_LARGEST_UP_TO) == (x->size >= y->size) ? x : y;
 }
 
+static bool move_here(struct fill *f, struct clv_frame *fr, uint64_t addr)
+{
+	f->refused = clv_frame_move(f->a, fr, f->anchor, addr, f->rq->slot->index);
+	if (f->refused != CLV_OK)
+		return false;
+	clv_bin_remove(f->a->slots[fr->whole_slot]->whole, &fr->whole); /* as the others under the window */
+	return true;
+}
+
 /* Frames that fit into what is missing are mapped there: a move costs less than a release and a purchase, and needs no
  * wait. Many small frames for a large run are not worth their calls. */
 static bool move_fitting(struct fill *f, uint64_t cap)
@@ -121,8 +134,7 @@ static bool move_fitting(struct fill *f, uint64_t cap)
 			if (!fr || (fr->size != rest && fr->size < rest / 8))
 				break;
 			uint64_t size = fr->size;
-			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
-			if (f->refused != CLV_OK)
+			if (!move_here(f, fr, r->lo))
 				return false;
 			r->lo += size;
 			f->need -= size;
@@ -166,8 +178,7 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 			uint64_t size = fr->size;
 			if (r->lo + size > clv_extent_end(gap))
 				return false;
-			f->refused = clv_frame_move(a, fr, f->anchor, r->lo, f->rq->slot->index);
-			if (f->refused != CLV_OK)
+			if (!move_here(f, fr, r->lo))
 				return false;
 			uint64_t gained = clv_min_u64(size, rest);
 			r->lo += gained;
@@ -202,6 +213,17 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 	return true;
 }
 
+/* So much that what is missing can be bought under the cap, or is there already. */
+static bool make_room(struct fill *f, uint64_t cap)
+{
+	struct clv_arena *a = f->a;
+	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+	uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
+	if (a->held + f->need > cap + usable)
+		return false;
+	return move_fitting(f, cap) && (release_for(f, cap) || move_beyond(f, cap));
+}
+
 /* Maps all of the window, holding at most `cap`. A failure may have moved or released free frames, no more. */
 static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
 {
@@ -213,15 +235,12 @@ static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap
 	if (a->held + f->need > cap) {
 		if (!reclaim)
 			return false;
-		struct clv_slot *any = a->slots[CLV_SLOT_ANY];
-		uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
-		if (a->held + f->need > cap + (usable - f->whole_inside))
-			return false;
 		if (clv_slot_poll(a, f->rq->slot))
 			clv_frames_reap(a);
-		if (!move_fitting(f, cap))
-			return false;
-		if (!release_for(f, cap) && !move_beyond(f, cap))
+		hide_window(f, true);
+		bool made = make_room(f, cap);
+		hide_window(f, false);
+		if (!made)
 			return false;
 	}
 	return buy_missing(f, cap);

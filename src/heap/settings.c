@@ -49,6 +49,16 @@ static bool set(struct clv_settings *s, const char *key, const char *value, stru
 	return true;
 }
 
+/* Blanks around a word go; blanks inside stay and make it one that nobody knows. */
+static char *trimmed(char *word)
+{
+	word += strspn(word, " \t");
+	size_t len = strlen(word);
+	while (len && (word[len - 1] == ' ' || word[len - 1] == '\t'))
+		word[--len] = '\0';
+	return word;
+}
+
 bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err)
 {
 	memset(s, 0, sizeof(*s));
@@ -63,14 +73,13 @@ bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_err
 		memcpy(item, text, len);
 		item[len] = '\0';
 		text += len + (text[len] == ',');
-		char *key = item + strspn(item, " \t"), *value = strchr(key, ':');
+		char *key = trimmed(item), *value = strchr(key, ':');
 		if (!*key)
 			continue;
 		if (!value)
 			return clv_error_set(err, "'%s': expected key:value", key);
 		*value++ = '\0';
-		value[strcspn(value, " \t")] = '\0';
-		if (!set(s, key, value, err))
+		if (!set(s, trimmed(key), trimmed(value), err))
 			return false;
 	}
 	return true;

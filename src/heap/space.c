@@ -341,28 +341,44 @@ struct clv_extent *clv_space_free(struct clv_arena *a, struct clv_extent *live, 
 
 /* ---- frames come and go ---- */
 
-/* Cuts [addr, addr + size) out of a gap or a hole that is out of its index; what is left on both sides keeps the kind. The
- * record of the piece is returned, of no kind yet; the rests are not indexed. */
+static struct clv_extent *new_rest(struct clv_arena *a, const struct clv_extent *of, uint64_t addr, uint64_t size)
+{
+	struct clv_extent *rest = new_extent(a, addr, size, (enum clv_extent_kind)of->kind);
+	rest->slot = of->slot;
+	if (of->kind == CLV_HOLE)
+		rest->hole.seq = of->hole.seq;
+	return rest;
+}
+
+/* Cuts [addr, addr + size) out of a gap or a hole that is out of its index; what is left on both sides keeps the kind, and
+ * the larger side the record, which its frames know. The record of the piece is returned, of no kind yet; the rests are not
+ * indexed. */
 static struct clv_extent *cut_out(struct clv_arena *a, struct clv_extent *e, uint64_t addr, uint64_t size,
 				  struct clv_extent *rests[2])
 {
-	uint64_t left = addr - e->addr, right = clv_extent_end(e) - (addr + size);
+	uint64_t start = e->addr, left = addr - start, right = clv_extent_end(e) - (addr + size);
 	rests[0] = rests[1] = NULL;
-	struct clv_extent *piece = e;
-	if (left) {
-		piece = new_extent(a, addr, size, (enum clv_extent_kind)e->kind);
-		link_after(piece, e);
-		e->size = left;
+	if (!left && !right)
+		return e;
+	struct clv_extent *piece = new_extent(a, addr, size, (enum clv_extent_kind)e->kind);
+	if (right > left) {
+		rests[1] = e;
+		e->addr = addr + size;
+		e->size = right;
+		link_before(a, piece, e);
+		if (left) {
+			rests[0] = new_rest(a, e, start, left);
+			link_before(a, rests[0], piece);
+		}
+	} else {
 		rests[0] = e;
+		e->size = left;
+		link_after(piece, e);
+		if (right) {
+			rests[1] = new_rest(a, e, addr + size, right);
+			link_after(rests[1], piece);
+		}
 	}
-	if (right) {
-		rests[1] = new_extent(a, addr + size, right, (enum clv_extent_kind)e->kind);
-		rests[1]->slot = e->slot;
-		if (e->kind == CLV_HOLE)
-			rests[1]->hole.seq = e->hole.seq;
-		link_after(rests[1], piece);
-	}
-	piece->size = size;
 	return piece;
 }
 
@@ -478,14 +494,16 @@ struct clv_extent *clv_space_lookup(const struct clv_arena *a, uint64_t addr)
 
 struct clv_extent *clv_space_containing(const struct clv_arena *a, uint64_t addr)
 {
+	/* the nearest block that begins at or below addr decides; a block may begin many frames earlier */
 	struct clv_frame *f = clv_frame_at(a, addr);
-	while (f) {
+	while (f && f->live) {
+		struct clv_extent *nearest = NULL;
 		for (struct clv_extent *e = f->starts; e; e = e->live.frame_next)
-			if (e->addr <= addr && addr < clv_extent_end(e))
-				return e;
-		f = f->addr ? clv_frame_at(a, f->addr - 1) : NULL; /* the block may begin in an earlier frame */
-		if (f && !f->live)
-			return NULL;
+			if (e->addr <= addr && (!nearest || e->addr > nearest->addr))
+				nearest = e;
+		if (nearest)
+			return addr < clv_extent_end(nearest) ? nearest : NULL;
+		f = clv_frame_at(a, f->addr - 1);
 	}
 	return NULL;
 }
