@@ -7,8 +7,8 @@
 #include "policy.h"
 #include "torch_device.h"
 #include "torch_explain.h"
+#include "torch_window.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct torch {
@@ -178,10 +178,11 @@ static bool read_settings(const struct clv_policy_config *config, const char *se
 
 static bool make_pools(const struct clv_history *h, struct torch *t)
 {
-	for (uint32_t p = 1; p < h->pool_count; p++)
-		if (clv_torch_pool_create(t->m, NULL) != p)
-			return false;
-	return true;
+	bool *custom = clv_torch_custom_pools(h, t->trace->torch.expandable), ok = custom != NULL;
+	for (uint32_t p = 1; ok && p < h->pool_count; p++)
+		ok = clv_torch_pool_create(t->m, &(struct clv_torch_pool_options){.custom_allocator = custom[p]}) == p;
+	clv_mem_free(custom);
+	return ok;
 }
 
 struct clv_policy *clv_policy_torch(const struct clv_policy_config *config, const char *settings, struct clv_error *err)

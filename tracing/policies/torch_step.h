@@ -23,7 +23,6 @@ struct clv_step {
 	struct clv_verify_result *out;
 	uint32_t *block_of;     /* block of the model by dense id; CLV_TORCH_NONE: none */
 	uint32_t pool_count;    /* pools that the model has: those of the history, then those that vanished before its end */
-	uint32_t first_vanished;
 	/* Pools of segments that vanished, by the segment_alloc event that made them; CLV_STEP_ANY_POOL: of some such pool. The
 	 * final state does not tell them, but without them the recording makes no sense. */
 	struct clv_map *vanished;

@@ -238,3 +238,14 @@ void clv_torch_window_free(struct clv_torch_window *w)
 	clv_mem_free(w->reserved);
 	*w = (struct clv_torch_window){NULL};
 }
+
+bool *clv_torch_custom_pools(const struct clv_history *history, bool expandable)
+{
+	bool *custom = clv_mem_zalloc(history->pool_count + (size_t)1, sizeof(*custom));
+	for (uint32_t i = 0; custom && expandable && i < history->segment_count; i++) {
+		const struct clv_segment_record *s = &history->segments[i];
+		if (s->pool && s->pool < history->pool_count && !s->expandable)
+			custom[s->pool] = true;
+	}
+	return custom;
+}
