@@ -10,19 +10,30 @@ START_TEST(rounds_as_torch_does)
 		const char *conf;
 		uint64_t size, rounded;
 	} cases[] = {
-		{"", 1, 512}, {"", 511, 512}, {"", 512, 512}, {"", 513, 1024}, {"", 1048577, 1049088},
+		{"", 1, 512},
+		{"", 511, 512},
+		{"", 512, 512},
+		{"", 513, 1024},
+		{"", 1048577, 1049088},
 		{"", 10485759, 10485760},
 		/* between two powers of two in four steps */
-		{"roundup_power2_divisions:4", 1200, 1536}, {"roundup_power2_divisions:4", 2048, 2048},
-		{"roundup_power2_divisions:4", 2049, 2560}, {"roundup_power2_divisions:4", 2560, 2560},
-		{"roundup_power2_divisions:4", 2561, 3072}, {"roundup_power2_divisions:4", MIB(9) + CLV_MIB / 2, MIB(10)},
-		{"roundup_power2_divisions:4", MIB(33), MIB(40)}, {"roundup_power2_divisions:4", MIB(63), MIB(64)},
+		{"roundup_power2_divisions:4", 1200, 1536},
+		{"roundup_power2_divisions:4", 2048, 2048},
+		{"roundup_power2_divisions:4", 2049, 2560},
+		{"roundup_power2_divisions:4", 2560, 2560},
+		{"roundup_power2_divisions:4", 2561, 3072},
+		{"roundup_power2_divisions:4", MIB(9) + CLV_MIB / 2, MIB(10)},
+		{"roundup_power2_divisions:4", MIB(33), MIB(40)},
+		{"roundup_power2_divisions:4", MIB(63), MIB(64)},
 		{"roundup_power2_divisions:4", MIB(64), MIB(64)},
 		/* one division is none; what is at most 512 B a division is too small for it */
-		{"roundup_power2_divisions:1", MIB(33) + 1, MIB(33) + 512}, {"roundup_power2_divisions:8", 4096, 4096},
-		{"roundup_power2_divisions:8", 4097, 4608}, {"roundup_power2_divisions:8", 3000, 3072},
+		{"roundup_power2_divisions:1", MIB(33) + 1, MIB(33) + 512},
+		{"roundup_power2_divisions:8", 4096, 4096},
+		{"roundup_power2_divisions:8", 4097, 4608},
+		{"roundup_power2_divisions:8", 3000, 3072},
 		/* a list: the first key holds below, too */
-		{"roundup_power2_divisions:[4:2,16:8,>:1]", 3000, 3072}, {"roundup_power2_divisions:[4:2,16:8,>:1]", 5000, 6144},
+		{"roundup_power2_divisions:[4:2,16:8,>:1]", 3000, 3072},
+		{"roundup_power2_divisions:[4:2,16:8,>:1]", 5000, 6144},
 		{"roundup_power2_divisions:[4:2,16:8,>:1]", MIB(5), MIB(6)},
 		{"roundup_power2_divisions:[4:2,16:8,>:1]", MIB(9) + 1, MIB(9) + 512},
 		{"roundup_power2_divisions:[4:2,16:8,>:1]", MIB(17) + 1, MIB(18)},
@@ -479,5 +490,6 @@ CHECK_MAIN("torch_allocator", rounds_as_torch_does, sizes_segments_as_torch_does
 	   breaks_ties_as_asked, keeps_streams_and_pools_apart, merges_with_both_neighbours, limits_splits,
 	   looks_at_one_block_only, flushes_before_it_fails, keeps_to_the_limit_without_asking,
 	   trades_in_oversized_blocks_first, flushes_only_the_blocks_of_the_stream_when_it_trades_in,
-	   collects_what_is_older_than_the_mean, leaves_pools_alone_while_they_live, empties_one_pool, falls_back_to_marked_pools,
-	   never_splits_in_a_pool_that_forbids_it, lets_frees_pend, completes_pending_frees_in_a_flush)
+	   collects_what_is_older_than_the_mean, leaves_pools_alone_while_they_live, empties_one_pool,
+	   falls_back_to_marked_pools, never_splits_in_a_pool_that_forbids_it, lets_frees_pend,
+	   completes_pending_frees_in_a_flush)

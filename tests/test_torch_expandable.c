@@ -113,5 +113,6 @@ START_TEST(mixes_expandable_and_native_pools)
 }
 END_TEST
 
-CHECK_MAIN("torch_expandable", grows_and_shrinks_by_pages, splits_expandable_blocks_at_512, uses_the_segment_size_as_page,
-	   stops_at_a_refused_mapping, prefers_what_can_grow_least, mixes_expandable_and_native_pools)
+CHECK_MAIN("torch_expandable", grows_and_shrinks_by_pages, splits_expandable_blocks_at_512,
+	   uses_the_segment_size_as_page, stops_at_a_refused_mapping, prefers_what_can_grow_least,
+	   mixes_expandable_and_native_pools)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define MIB(x) ((uint64_t)(x) * CLV_MIB)
+#define MIB(x) ((uint64_t)(x)*CLV_MIB)
 #define BASE ((uint64_t)1 << 40)
 
 struct fixture {

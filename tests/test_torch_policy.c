@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB(x) ((uint64_t)(x) * CLV_MIB)
+#define MIB(x) ((uint64_t)(x)*CLV_MIB)
 #define TOTAL 150109880320ull
 
 static struct clv_policy *opened(const struct clv_trace *t, const char *settings, uint64_t capacity)
@@ -57,11 +57,14 @@ static void give(struct clv_policy *p, uint32_t block)
 START_TEST(refuses_settings_with_a_reason)
 {
 	static const char *const cases[][2] = {
-		{"max_split_size_mb:19", "ValueError: CachingAllocator option max_split_size_mb too small, must be >= 20"},
-		{"backend:cudaMallocAsync", "backend:cudaMallocAsync is another allocator (the driver's memory pools); torch:... "
-					    "models PyTorch's native one"},
-		{"per_process_memory_fraction:0.5", "per_process_memory_fraction is a part of the device's memory, and the file "
-						    "does not say how large that was: give --capacity"},
+		{"max_split_size_mb:19",
+		 "ValueError: CachingAllocator option max_split_size_mb too small, must be >= 20"},
+		{"backend:cudaMallocAsync",
+		 "backend:cudaMallocAsync is another allocator (the driver's memory pools); torch:... "
+		 "models PyTorch's native one"},
+		{"per_process_memory_fraction:0.5",
+		 "per_process_memory_fraction is a part of the device's memory, and the file "
+		 "does not say how large that was: give --capacity"},
 		{"tie_break:none", "tie_break is address, counter or segment, not 'none'"},
 	};
 	struct recorder r;
@@ -209,8 +212,9 @@ START_TEST(repeats_a_recording)
 		struct clv_verify_result v;
 		struct clv_error err = {""};
 		ck_assert_msg(clv_torch_verify(t, &t->histories[0], &v, &err), "%s", err.text);
-		struct clv_replay_options options = {
-			.policy = "torch:recorded", .empty_caches = v.empty_caches, .empty_cache_count = v.empty_cache_count};
+		struct clv_replay_options options = {.policy = "torch:recorded",
+						     .empty_caches = v.empty_caches,
+						     .empty_cache_count = v.empty_cache_count};
 		struct clv_replay_result replay;
 		ck_assert_msg(clv_replay(t, &t->histories[0], &options, &replay, &err), "%s", err.text);
 		ck_assert_msg(replay.completed, "%s: %s", confs[k], replay.failure);
@@ -222,8 +226,9 @@ START_TEST(repeats_a_recording)
 		ck_assert_uint_eq(replay.stats.stranded_peak_bytes, v.stranded_peak_bytes);
 		for (int c = 0; c < CLV_CALL_COUNT; c++)
 			if (c != CLV_CALL_mem_get_info && c != CLV_CALL_address_free)
-				ck_assert_msg(replay.stats.driver.calls[c] == r.device.counts.calls[c], "%s: %s %" PRIu64 " %" PRIu64,
-					      confs[k], clv_call_name(c), replay.stats.driver.calls[c], r.device.counts.calls[c]);
+				ck_assert_msg(replay.stats.driver.calls[c] == r.device.counts.calls[c],
+					      "%s: %s %" PRIu64 " %" PRIu64, confs[k], clv_call_name(c),
+					      replay.stats.driver.calls[c], r.device.counts.calls[c]);
 		ck_assert_uint_eq(replay.stats.driver.calls[CLV_CALL_mem_get_info], r.ooms);
 		clv_verify_free(&v);
 		clv_trace_free(t);
@@ -252,8 +257,10 @@ START_TEST(explains_a_failure)
 	ck_assert(!ask(p, 4, 49));
 	expect_text(p, "CUDA out of memory. Tried to allocate 50.0 MiB for a request of 49.0 MiB.");
 	expect_text(p, "The device gives 100.0 MiB, of which 0 B is free.");
-	expect_text(p, "PyTorch has reserved 100.0 MiB: 51.0 MiB is in use, and 49.0 MiB is reserved but unallocated; 49.0 MiB of "
-		       "that cannot go back, since blocks in use share its segments.");
+	expect_text(
+		p,
+		"PyTorch has reserved 100.0 MiB: 51.0 MiB is in use, and 49.0 MiB is reserved but unallocated; 49.0 MiB of "
+		"that cannot go back, since blocks in use share its segments.");
 	expect_text(p, "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
 	ck_assert(!ask(p, 4, 50));
 	expect_text(p, "No setting would have helped: at least 1.0 MiB more is needed.");

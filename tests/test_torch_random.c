@@ -26,13 +26,15 @@ static uint64_t random_size(struct clv_rng *rng)
 	}
 }
 
-static void random_work(struct fixture *f, struct clv_rng *rng, uint32_t *live, uint32_t *count, uint32_t steps, bool checked)
+static void random_work(struct fixture *f, struct clv_rng *rng, uint32_t *live, uint32_t *count, uint32_t steps,
+			bool checked)
 {
 	static const uint64_t streams[] = {S0, S1, 0x500};
 	for (uint32_t i = 0; i < steps; i++) {
 		uint64_t dice = clv_rng_below(rng, 100);
 		if (dice < 50 && *count < 600) {
-			struct clv_torch_request r = {.size = random_size(rng), .stream = streams[clv_rng_below(rng, 3)]};
+			struct clv_torch_request r = {.size = random_size(rng),
+						      .stream = streams[clv_rng_below(rng, 3)]};
 			uint32_t block;
 			ck_assert_int_ne(clv_torch_malloc(f->m, &r, &block), CLV_TORCH_NO_HOST_MEMORY);
 			if (block)
@@ -57,11 +59,17 @@ static void random_work(struct fixture *f, struct clv_rng *rng, uint32_t *live, 
 
 START_TEST(keeps_its_invariants)
 {
-	static const char *const confs[] = {
-		"", "max_split_size_mb:20", "max_split_size_mb:40,max_non_split_rounding_mb:64", "expandable_segments:True",
-		"expandable_segments:True,max_split_size_mb:32", "garbage_collection_threshold:0.4",
-		"roundup_power2_divisions:[1:4,8:2,>:8]", "large_segment_size_mb:12,expandable_segments:True",
-		"expandable_segments:True,garbage_collection_threshold:0.3", "tie_break:counter", "tie_break:segment"};
+	static const char *const confs[] = {"",
+					    "max_split_size_mb:20",
+					    "max_split_size_mb:40,max_non_split_rounding_mb:64",
+					    "expandable_segments:True",
+					    "expandable_segments:True,max_split_size_mb:32",
+					    "garbage_collection_threshold:0.4",
+					    "roundup_power2_divisions:[1:4,8:2,>:8]",
+					    "large_segment_size_mb:12,expandable_segments:True",
+					    "expandable_segments:True,garbage_collection_threshold:0.3",
+					    "tie_break:counter",
+					    "tie_break:segment"};
 	for (size_t c = 0; c < CLV_ARRAY_LEN(confs); c++)
 		for (uint64_t seed = 0; seed < 3; seed++) {
 			struct fixture f;
@@ -89,8 +97,8 @@ START_TEST(survives_without_host_memory)
 		struct fixture f = {0};
 		struct clv_rng rng = {n};
 		clv_torch_device_init(&f.device, MIB(500));
-		struct clv_torch_config config = {.limit = CLV_TORCH_UNLIMITED, .find = true,
-						  .source = clv_torch_device_source(&f.device)};
+		struct clv_torch_config config = {
+			.limit = CLV_TORCH_UNLIMITED, .find = true, .source = clv_torch_device_source(&f.device)};
 		clv_torch_settings_default(&config.settings);
 		config.settings.expandable = n % 2;
 		clv_mem_fail_after(n);
@@ -120,8 +128,9 @@ static char *dump(const struct fixture *f)
 	for (uint32_t i = clv_torch_find_next(f->m, 0); i; i = clv_torch_find_next(f->m, i)) {
 		struct clv_torch_block_info b;
 		clv_torch_block_get(f->m, i, &b);
-		used += (size_t)snprintf(text + used, room - used, "%" PRIx64 " %" PRIu64 " %" PRIu64 " %u %d%d%d%d\n", b.addr,
-					 b.size, b.requested, b.pool, b.allocated, b.pending, b.mapped, b.expandable);
+		used += (size_t)snprintf(text + used, room - used, "%" PRIx64 " %" PRIu64 " %" PRIu64 " %u %d%d%d%d\n",
+					 b.addr, b.size, b.requested, b.pool, b.allocated, b.pending, b.mapped,
+					 b.expandable);
 	}
 	for (size_t k = 0; k < sizeof(s); k++)
 		used += (size_t)snprintf(text + used, room - used, "%02x", ((const unsigned char *)&s)[k]);

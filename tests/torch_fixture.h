@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB(x) ((uint64_t)(x) * CLV_MIB)
+#define MIB(x) ((uint64_t)(x)*CLV_MIB)
 #define S0 0u
 #define S1 0x1000u
 
@@ -90,8 +90,13 @@ static inline void open_with(struct fixture *f, const char *conf, uint64_t capac
 		.settings = f->settings,
 		.limit = limit_mib ? MIB(limit_mib) : CLV_TORCH_UNLIMITED,
 		.find = true,
-		.source = {.ctx = f, .device_alloc = on_alloc, .device_free = on_free, .reserve = on_reserve,
-			   .unreserve = on_unreserve, .map = on_map, .unmap = on_unmap},
+		.source = {.ctx = f,
+			   .device_alloc = on_alloc,
+			   .device_free = on_free,
+			   .reserve = on_reserve,
+			   .unreserve = on_unreserve,
+			   .map = on_map,
+			   .unmap = on_unmap},
 	};
 	f->m = clv_torch_open(&config);
 	ck_assert_ptr_nonnull(f->m);

@@ -45,7 +45,8 @@ static void put_reserved(struct clv_walk *v, struct clv_torch_window *w)
 			size = clv_min_u64(size, w->reserved[i + 1].base - r->base);
 		size = size / page * page;
 		if (size)
-			clv_torch_put_expandable(v->m, &(struct clv_torch_place){r->stream, r->pool, r->small}, r->base, size);
+			clv_torch_put_expandable(v->m, &(struct clv_torch_place){r->stream, r->pool, r->small}, r->base,
+						 size);
 	}
 }
 
