@@ -39,7 +39,7 @@
 #define TIME_AT_START_NS 3000000u
 #define TIME_PERMILLE 8u
 
-/* A purchase weighs this much in calls, and half as much again as the bytes it brings. */
+/* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
 #define CALL_WEIGHT_TIGHT (CLV_MIB)
 
@@ -110,5 +110,5 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 
 uint64_t clv_purchase_weight(const struct clv_arena *a, uint64_t bytes)
 {
-	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 2 + CALL_WEIGHT;
+	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 4 + CALL_WEIGHT;
 }

@@ -21,7 +21,7 @@
 
 #define STRESS_DEVICES 2u
 #define STRESS_USES 4u
-#define STRESS_EXCHANGE 64u
+#define STRESS_EXCHANGE 16u
 #define STRESS_PHASE 5000u /* operations, of all threads together */
 
 struct stress_stream {
@@ -132,6 +132,10 @@ struct stress_round {
 	pthread_mutex_t limit_lock; /* guards limit and headroom, and the setting of both */
 	uint64_t limit[STRESS_DEVICES], headroom[STRESS_DEVICES];
 
+	/* One thread, one device: how often the heap had asked what is free when that last changed behind its back, and how often
+	 * we have asked ourselves. */
+	uint64_t asked_before, own_asks;
+
 	_Atomic bool stop; /* something is wrong, or host memory is out */
 	_Atomic bool no_memory;
 	pthread_mutex_t wrong_lock; /* guards `out` while threads run */
@@ -179,8 +183,8 @@ void stress_destroy_stream(struct stress_worker *w, uint32_t stream);
 /* stress_ops.c */
 void stress_step(struct stress_worker *w); /* one operation */
 void stress_free_block(struct stress_worker *w, size_t index);
-/* A request of all that the device must still be able to give succeeds; `failed` not 0: so does one of that size, which was
- * just refused, if it is not larger. Nothing else is done with the heap meanwhile. */
-bool stress_keep_promise(struct stress_worker *w, int device, uint64_t failed);
+void stress_lift_limit(struct stress_worker *w, int device);
+/* With all that is free given back and no call failing, a request of all that can still be held succeeds. */
+bool stress_keep_promise(struct stress_worker *w, int device);
 
 #endif
