@@ -17,7 +17,9 @@
 
 struct clv_cache_bin {
 	uint32_t count, room;
-	_Atomic uint64_t cells[CLV_CACHE_SLOTS];
+	_Atomic uint64_t cells[CLV_CACHE_SLOTS]; /* addresses */
+	struct clv_slab *slabs[CLV_CACHE_SLOTS]; /* that they are of, and their numbers there: the owner's alone */
+	uint8_t numbers[CLV_CACHE_SLOTS];
 };
 
 struct clv_cache_stream {
@@ -46,23 +48,31 @@ static inline struct clv_cache_stream *clv_cache_make_if_new(struct clv_arena *a
 	return s ? s : clv_cache_make(a, slot);
 }
 
-/* 0: empty */
-static inline uint64_t clv_cache_pop(struct clv_cache_bin *bin)
+/* false: empty */
+static inline bool clv_cache_pop(struct clv_cache_bin *bin, struct clv_piece *out)
 {
 	while (bin->count) {
-		uint64_t addr = atomic_exchange_explicit(&bin->cells[--bin->count], 0, memory_order_acquire);
-		if (addr)
-			return addr;
+		uint32_t i = --bin->count;
+		out->addr = atomic_exchange_explicit(&bin->cells[i], 0, memory_order_acquire);
+		if (CLV_LIKELY(out->addr)) {
+			out->slab = bin->slabs[i];
+			out->number = bin->numbers[i];
+			return true;
+		}
 	}
-	return 0;
+	return false;
 }
 
 /* false: full */
-static inline bool clv_cache_push(struct clv_cache_bin *bin, uint64_t addr)
+static inline bool clv_cache_push(struct clv_cache_bin *bin, const struct clv_piece *piece)
 {
-	if (bin->count == bin->room)
+	uint32_t i = bin->count;
+	if (i == bin->room)
 		return false;
-	atomic_store_explicit(&bin->cells[bin->count++], addr, memory_order_release);
+	bin->slabs[i] = piece->slab;
+	bin->numbers[i] = (uint8_t)piece->number;
+	atomic_store_explicit(&bin->cells[i], piece->addr, memory_order_release);
+	bin->count = i + 1;
 	return true;
 }
 

@@ -2,7 +2,7 @@
  *
  * counts: how much of an arena's memory programs have, counted where it is cheap. A thread counts the small blocks that it
  * allocates and frees in counts of its own, which no other thread writes, so that threads do not pass a cache line to and
- * fro; what an arena has is the sum. A part of a sum can be negative: a block may be freed by another thread than the one
+ * from; what an arena has is the sum. A part of a sum can be negative: a block may be freed by another thread than the one
  * that allocated it.
  *
  * Own counts are written by their thread alone; those of the arena under its lock, but for `live`, to which threads add

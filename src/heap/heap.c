@@ -213,19 +213,17 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 }
 
 /* A slot that is ours becomes a live block. `own` as in count_small(). */
-static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, uint64_t addr, uint64_t size)
+static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, uint64_t size)
 {
-	unsigned number;
-	struct clv_slab *slab = clv_slab_find(a, addr, &number);
 	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
-	clv_slab_set_live(slab, number, size);
-	count_small(a, own, (int64_t)bytes, (int64_t)(slab->slot_size - bytes), 1, 0);
-	return addr;
+	clv_slab_set_live(p->slab, p->number, size);
+	count_small(a, own, (int64_t)bytes, (int64_t)(p->slab->slot_size - bytes), 1, 0);
+	return p->addr;
 }
 
 static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
 {
-	uint64_t slots[1 + CLV_CACHE_SLOTS];
+	struct clv_piece slots[1 + CLV_CACHE_SLOTS];
 	int why = -ENOSPC;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
@@ -238,10 +236,10 @@ static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_
 			clv_slabs_reap(a);
 		got = clv_slab_take(a, slot, cls, 1 + (bin ? bin->room / 2 : 0), slots, &why);
 		for (unsigned i = 1; i < got; i++)
-			clv_cache_push(bin, slots[i]);
+			clv_cache_push(bin, &slots[i]);
 	}
 	if (got) {
-		*out = hand_out(a, clv_cache_counts(a), slots[0], size);
+		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
 		why = 0;
 	} else {
 		clv_failure_note(a, size, stream);
@@ -270,10 +268,10 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		return alloc_large(a, stream, size, out);
 	unsigned cls = clv_class_of(size);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
-	uint64_t addr = cache ? clv_cache_pop(&cache->bins[cls]) : 0;
-	if (CLV_UNLIKELY(!addr))
+	struct clv_piece piece;
+	if (CLV_UNLIKELY(!cache || !clv_cache_pop(&cache->bins[cls], &piece)))
 		return alloc_small_locked(a, stream, size, cls, out);
-	*out = hand_out(a, cache->counts, addr, size);
+	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;
 }
 
@@ -286,28 +284,29 @@ static bool wait_instead(struct clv_arena *a, cleave_stream stream)
 	return a->driver->stream_synchronize(a->driver, stream) == CLV_OK;
 }
 
-static bool give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_t addr, cleave_stream stream)
+static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
 {
+	struct clv_slab *slab = p->slab;
 	bool given = true;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	bool late = !slot || (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY);
-	if (late && !(slot && clv_slab_give_late(a, addr, slot))) {
+	if (late && !(slot && clv_slab_give_late(a, p->addr, slot))) {
 		given = wait_instead(a, stream);
 		if (given)
-			clv_slab_give(a, addr);
+			clv_slab_give(a, p->addr);
 	} else if (!late) {
 		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
 		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
 		/* a full cache gives half of its slots back with this one */
 		for (unsigned n = bin && bin->count == bin->room ? bin->room / 2 : 0; n; n--) {
-			uint64_t old = clv_cache_pop(bin);
-			if (old)
-				clv_slab_give(a, old);
+			struct clv_piece old;
+			if (clv_cache_pop(bin, &old))
+				clv_slab_give(a, old.addr);
 		}
-		if (!bin || !clv_cache_push(bin, addr))
-			clv_slab_give(a, addr);
+		if (!bin || !clv_cache_push(bin, p))
+			clv_slab_give(a, p->addr);
 	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
@@ -323,20 +322,20 @@ static void count_freed(struct clv_arena *a, struct clv_counts *own, int64_t byt
 		pthread_mutex_unlock(&a->lock);
 }
 
-static int free_small(struct clv_arena *a, struct clv_slab *slab, unsigned number, uint64_t addr, cleave_stream stream)
+static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
 {
-	uint64_t requested = slab->requested[number];
-	int64_t bytes = (int64_t)clv_align_up(requested, CLV_GRAIN), rounding = (int64_t)slab->slot_size - bytes;
-	if (!clv_slab_clear_live(slab, number))
+	uint64_t requested = clv_slab_end_live(p->slab, p->number);
+	if (!requested)
 		return -EINVAL;
+	int64_t bytes = (int64_t)clv_align_up(requested, CLV_GRAIN), rounding = (int64_t)p->slab->slot_size - bytes;
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	/* counted before another thread can take the slot */
 	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
-	if (cache && cache->slot == slab->chunk->slot && clv_cache_push(&cache->bins[slab->cls], addr))
+	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_push(&cache->bins[p->slab->cls], p))
 		return 0;
-	if (give_back_locked(a, slab, addr, stream))
+	if (give_back_locked(a, p, stream))
 		return 0;
-	clv_slab_set_live(slab, number, requested);
+	clv_slab_set_live(p->slab, p->number, requested);
 	count_freed(a, clv_cache_counts(a), -bytes, -rounding, -1);
 	return -EIO;
 }
@@ -380,12 +379,12 @@ int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream)
 		return 0;
 	for (int d = 0; d < heap->devices; d++) {
 		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
-		if (!a)
+		if (!a || !clv_pagemap_leaf(&a->pages, ptr)) /* never had memory near this address */
 			continue;
-		unsigned number;
-		struct clv_slab *slab = clv_slab_find(a, ptr, &number);
-		if (slab)
-			return free_small(a, slab, number, ptr, stream);
+		struct clv_piece p = {.addr = ptr};
+		p.slab = clv_slab_find(a, ptr, &p.number);
+		if (p.slab)
+			return free_small(a, &p, stream);
 		int r = free_large(a, ptr, stream);
 		if (r != -EINVAL)
 			return r;

@@ -12,7 +12,7 @@
 
 #include "../driver/sim.h"
 
-#define CLV_PATTERN_EDGE (16 * CLV_KIB)
+#define CLV_PATTERN_EDGE (64 * CLV_KIB)
 
 struct clv_stamp {
 	uint64_t size;      /* bytes of the block */

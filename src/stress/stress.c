@@ -143,7 +143,7 @@ static bool run_phase(struct stress_round *r, uint64_t ops, struct clv_error *er
 		return false;
 	if (clv_rng_below(&w->rng, 2))
 		stress_settle(r);
-	if (clv_rng_below(&w->rng, 4) == 0 && !stress_keep_promise(w, (int)clv_rng_below(&w->rng, r->plan.devices), 0))
+	if (clv_rng_below(&w->rng, 4) == 0 && !stress_keep_promise(w, (int)clv_rng_below(&w->rng, r->plan.devices)))
 		return false;
 	clv_fault_pause(r->fault, true);
 	return !atomic_load(&r->stop);

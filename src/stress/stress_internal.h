@@ -21,7 +21,7 @@
 
 #define STRESS_DEVICES 2u
 #define STRESS_USES 4u
-#define STRESS_EXCHANGE 64u
+#define STRESS_EXCHANGE 16u
 #define STRESS_PHASE 5000u /* operations, of all threads together */
 
 struct stress_stream {
@@ -183,8 +183,8 @@ void stress_destroy_stream(struct stress_worker *w, uint32_t stream);
 /* stress_ops.c */
 void stress_step(struct stress_worker *w); /* one operation */
 void stress_free_block(struct stress_worker *w, size_t index);
-/* A request of all that the device must still be able to give succeeds; `failed` not 0: so does one of that size, which was
- * just refused, if it is not larger. Nothing else is done with the heap meanwhile. */
-bool stress_keep_promise(struct stress_worker *w, int device, uint64_t failed);
+void stress_lift_limit(struct stress_worker *w, int device);
+/* With all that is free given back and no call failing, a request of all that can still be held succeeds. */
+bool stress_keep_promise(struct stress_worker *w, int device);
 
 #endif

@@ -63,6 +63,48 @@ static struct stress_block *random_block(struct stress_worker *w)
 
 /* ---- allocate ---- */
 
+static uint64_t ask_free(struct stress_round *r, int device)
+{
+	uint64_t left = 0;
+	r->sim->mem_get_info(r->sim, device, &left, NULL);
+	r->own_asks++;
+	return left;
+}
+
+static uint64_t heap_asks(struct stress_round *r)
+{
+	struct clv_call_counts counts;
+	r->sim->counts(r->sim, &counts);
+	return counts.calls[CLV_CALL_mem_get_info] - r->own_asks;
+}
+
+/* What can be held beside the frames that hold live blocks, in whole pages. */
+static uint64_t room_beside(struct stress_round *r, int device, const cleave_heap_stats *s)
+{
+	uint64_t pinned = s->held_bytes - (s->free_bytes - s->stranded_bytes), left = ask_free(r, device);
+	uint64_t room = left > r->headroom[device] ? left - r->headroom[device] : 0;
+	uint64_t cap = s->held_bytes + room, limit = r->limit[device];
+	if (limit)
+		cap = clv_min_u64(cap, limit);
+	return cap > pinned ? clv_align_down(cap - pinned, PAGE) : 0;
+}
+
+/* The heap's promise: it refuses only what frames with live blocks leave no room for. */
+static bool right_verdict(struct stress_worker *w, int device, uint64_t size)
+{
+	struct stress_round *r = w->round;
+	cleave_heap_stats s;
+	int answer = cleave_heap_get_stats(r->heap, device, &s);
+	if (answer)
+		return WRONG(w, "cleave_heap_get_stats answers %d", answer);
+	uint64_t room = room_beside(r, device, &s);
+	return size > room || WRONG(w,
+				    "a request of %" PRIu64 " bytes was refused, though %" PRIu64
+				    " can be held beside the frames with live blocks (held %" PRIu64 ", free %" PRIu64
+				    ", stranded %" PRIu64 ")",
+				    size, room, s.held_bytes, s.free_bytes, s.stranded_bytes);
+}
+
 static bool right_refusal(struct stress_worker *w, int device, uint64_t size, int answer)
 {
 	struct stress_round *r = w->round;
@@ -77,22 +119,7 @@ static bool right_refusal(struct stress_worker *w, int device, uint64_t size, in
 		return WRONG(w, "a request of %" PRIu64 " bytes failed, the failure speaks of %" PRIu64, size, f.request_bytes);
 	if (cleave_failure_print(&f, text, sizeof(text)) <= 0)
 		return WRONG(w, "a failure cannot be printed");
-	return true;
-}
-
-static uint64_t ask_free(struct stress_round *r, int device)
-{
-	uint64_t left = 0;
-	r->sim->mem_get_info(r->sim, device, &left, NULL);
-	r->own_asks++;
-	return left;
-}
-
-static uint64_t heap_asks(struct stress_round *r)
-{
-	struct clv_call_counts counts;
-	r->sim->counts(r->sim, &counts);
-	return counts.calls[CLV_CALL_mem_get_info] - r->own_asks;
+	return !stress_alone(r) || r->config->faults || right_verdict(w, device, size);
 }
 
 /* What the heap may not do when it grows: exceed the limit, or leave less than the headroom of what it has seen to be free;
@@ -159,8 +186,10 @@ static bool serve(struct stress_worker *w, struct stress_block *b, struct stress
 		w->relief = (uint32_t)clv_rng_below(&w->rng, 8);
 		if (b->addr)
 			WRONG(w, "a request that fails gets the address 0x%" PRIx64, b->addr);
-		else if (right_refusal(w, b->device, b->size, answer) && stress_alone(r) && chance(w, 50))
-			stress_keep_promise(w, b->device, b->size);
+		else if (right_refusal(w, b->device, b->size, answer) && stress_alone(r) && chance(w, 5))
+			stress_keep_promise(w, b->device);
+		if (chance(w, 20)) /* or a low limit would stop all work of a phase */
+			stress_lift_limit(w, b->device);
 		return false;
 	}
 	w->counts.allocs++;
@@ -299,14 +328,34 @@ static void do_free(struct stress_worker *w)
 	stress_free_block(w, index);
 }
 
+/* Leaves a block, if it has any, and takes what lies there. */
+static void do_hand(struct stress_worker *w)
+{
+	struct stress_block *mine = NULL;
+	if (!room_for_block(w))
+		return;
+	if (w->block_count) {
+		size_t index = clv_rng_below(&w->rng, w->block_count);
+		mine = w->blocks[index];
+		remove_block(w, index);
+	}
+	struct stress_block *yours = atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
+	if (yours)
+		push_block(w, yours);
+	w->counts.handed_over += mine != NULL;
+}
+
 static void do_churn(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices);
 	bool full = w->live[device] >= r->phase.target_bytes || w->block_count >= r->phase.target_blocks;
-	if (w->relief && w->block_count) {
+	if (w->relief) {
 		w->relief--;
-		do_free(w);
+		if (w->block_count)
+			do_free(w);
+		else
+			do_hand(w);
 	} else if (w->block_count && chance(w, full ? 600 : 350)) {
 		do_free(w);
 	} else {
@@ -321,19 +370,6 @@ static void do_drain(struct stress_worker *w)
 }
 
 /* ---- the rest ---- */
-
-static void do_hand(struct stress_worker *w)
-{
-	if (!w->block_count || !room_for_block(w))
-		return;
-	size_t index = clv_rng_below(&w->rng, w->block_count);
-	struct stress_block *mine = w->blocks[index];
-	remove_block(w, index);
-	struct stress_block *yours = atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
-	if (yours)
-		push_block(w, yours);
-	w->counts.handed_over++;
-}
 
 static void do_time(struct stress_worker *w)
 {
@@ -404,18 +440,29 @@ static void do_trim(struct stress_worker *w)
 	w->counts.trims++;
 }
 
+void stress_lift_limit(struct stress_worker *w, int device)
+{
+	struct stress_round *r = w->round;
+	if (pthread_mutex_trylock(&r->limit_lock))
+		return;
+	r->limit[device] = 0;
+	int answer = cleave_heap_set_limit(r->heap, device, 0);
+	pthread_mutex_unlock(&r->limit_lock);
+	if (answer)
+		WRONG(w, "lifting the limit is answered with %d", answer);
+	w->counts.limits++;
+}
+
 /* Half of the limits are about what is held now, where the next requests are. */
 static void do_limit(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices), answer = 0;
-	uint64_t capacity = r->config->capacity, kind = clv_rng_below(&w->rng, 10);
+	uint64_t capacity = r->config->capacity, kind = clv_rng_range(&w->rng, 2, 9);
 	uint64_t part = clv_rng_range(&w->rng, capacity / 4, capacity), used = clv_sim_used(r->sim, device);
 	if (pthread_mutex_trylock(&r->limit_lock))
 		return;
-	if (kind < 2) {
-		answer = cleave_heap_set_limit(r->heap, device, r->limit[device] = 0);
-	} else if (kind < 5) {
+	if (kind < 5) {
 		answer = cleave_heap_set_limit(r->heap, device, r->limit[device] = part);
 	} else if (kind < 7) {
 		uint64_t near = used - used / 8 + clv_rng_below(&w->rng, clv_max_u64(used / 4, 8 * CLV_MIB));
@@ -434,12 +481,11 @@ static void do_limit(struct stress_worker *w)
 	w->counts.limits++;
 }
 
-bool stress_keep_promise(struct stress_worker *w, int device, uint64_t failed)
+bool stress_keep_promise(struct stress_worker *w, int device)
 {
 	struct stress_round *r = w->round;
 	clv_fault_pause(r->fault, true);
 	cleave_heap_stats s;
-	uint64_t limit = r->limit[device], headroom = r->headroom[device];
 	int answer = cleave_heap_trim(r->heap, device, 0, NULL);
 	if (!answer)
 		answer = cleave_heap_get_stats(r->heap, device, &s);
@@ -448,17 +494,8 @@ bool stress_keep_promise(struct stress_worker *w, int device, uint64_t failed)
 	if (s.free_bytes != s.stranded_bytes)
 		return WRONG(w, "after a trim to 0 bytes %" PRIu64 " are free, but %" PRIu64 " of them in frames with a live block",
 			     s.free_bytes, s.stranded_bytes);
-	uint64_t left = ask_free(r, device);
-	uint64_t room = left > headroom ? left - headroom : 0;
-	if (limit)
-		room = clv_min_u64(room, limit > s.held_bytes ? limit - s.held_bytes : 0);
-	room = clv_align_down(room, PAGE);
-	if (failed && !r->config->faults && failed <= room)
-		return WRONG(w,
-			     "a request of %" PRIu64 " bytes was refused, though frames with live blocks hold %" PRIu64
-			     ", and %" PRIu64 " more can be held",
-			     failed, s.held_bytes, room);
-	if (room && (!failed || chance(w, 100))) {
+	uint64_t room = room_beside(r, device, &s);
+	if (room) {
 		struct stress_use on = stress_enter(r, stress_pick_stream(w, device));
 		cleave_stream stream = clv_rng_below(&w->rng, 4) ? stress_stream_of(r, on.stream) : CLEAVE_STREAM_ANY;
 		cleave_ptr p;
@@ -518,7 +555,10 @@ void stress_step(struct stress_worker *w)
 		do_trim(w);
 		break;
 	case OP_LIMIT:
-		do_limit(w);
+		if (clv_rng_below(&w->rng, 4))
+			do_limit(w);
+		else
+			stress_lift_limit(w, (int)clv_rng_below(&w->rng, r->plan.devices));
 		break;
 	case OP_DESTROY:
 		stress_destroy_stream(w, (uint32_t)clv_rng_below(&w->rng, r->stream_count));

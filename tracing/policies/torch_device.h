@@ -12,7 +12,7 @@
 struct clv_torch_device {
 	uint64_t capacity; /* bytes; 0: without limit */
 	uint64_t used;
-	uint64_t lowest;   /* addresses from here up were handed out */
+	uint64_t lowest; /* addresses from here up were handed out */
 	struct clv_call_counts counts;
 };
 
