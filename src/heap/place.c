@@ -186,12 +186,17 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	}
 	n = clv_bin_ceil(slot->holes, fitting);
 	for (int i = 0; n && i < LARGER_HOLES; i++, n = clv_bin_up(slot->holes, n, fitting)) {
+		if (cost_of(s, 0, 0, n->size - size) > most_cost(s))
+			break; /* the next ones leave more over */
 		at_left(s, n->owner);
 		at_right(s, n->owner);
 	}
 	n = clv_bin_floor(slot->holes, size);
 	for (int i = 0; n && i < SMALLER_HOLES; i++, n = clv_bin_down(slot->holes, n, size)) {
 		struct clv_extent *hole = n->owner;
+		/* the next ones leave more to be bought, unless they stand beside others */
+		if (s->only_first && n->size < size && cost_of(s, 0, clv_align_down(size - n->size, CLV_PAGE), 0) > most_cost(s))
+			break;
 		if (hole->size >= size || (hole->next && free_for(s, hole->next)))
 			consider(s, hole, clv_align_up(hole->addr, s->rq->align));
 		before_end(s, hole);
