@@ -197,7 +197,7 @@ static cleave_ptr hand_out(struct clv_arena *a, uint64_t addr, uint64_t size)
 	return addr;
 }
 
-static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
+static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
 {
 	uint64_t slots[1 + CLV_CACHE_SLOTS];
 	int why = -ENOSPC;
@@ -214,14 +214,11 @@ static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_
 		for (unsigned i = 1; i < got; i++)
 			clv_cache_push(bin, slots[i]);
 	}
-	if (!got)
-		clv_failure_note(a, size, stream);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
-	if (!got)
-		return why;
-	*out = hand_out(a, slots[0], size);
-	return 0;
+	if (got)
+		*out = hand_out(a, slots[0], size);
+	return got != 0;
 }
 
 int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out)
@@ -244,8 +241,12 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 	unsigned cls = clv_class_of(size);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	uint64_t addr = cache ? clv_cache_pop(&cache->bins[cls]) : 0;
-	if (CLV_UNLIKELY(!addr))
-		return alloc_small_locked(a, stream, size, cls, out);
+	if (CLV_UNLIKELY(!addr)) {
+		if (alloc_small_locked(a, stream, size, cls, out))
+			return 0;
+		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
+		return alloc_large(a, stream, size, out);
+	}
 	*out = hand_out(a, addr, size);
 	return 0;
 }
