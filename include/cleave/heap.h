@@ -109,7 +109,8 @@ typedef struct cleave_heap_stats {
 	uint64_t reserved[8];
 } cleave_heap_stats;
 
-/* Counters are exact at any time; largest_hole and stranded cost a walk over the frames. */
+/* Exact as long as no other thread allocates or frees meanwhile; but live_peak_bytes may miss 64 KiB for each further thread
+ * that allocates small blocks. Walks over the holes and over the caches of threads. */
 CLEAVE_API int cleave_heap_get_stats(cleave_heap *heap, int device, cleave_heap_stats *out);
 
 /* Why the last request on a device failed, and what was there at that moment. */

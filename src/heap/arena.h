@@ -21,6 +21,7 @@
 #define CLV_ARENA_H
 
 #include "binmap.h"
+#include "counts.h"
 #include "pagemap.h"
 #include "pool.h"
 #include "settings.h"
@@ -108,14 +109,18 @@ struct clv_range {
 };
 
 struct clv_arena {
-	pthread_mutex_t lock;
+	/* read by threads that do not take the lock, and written seldom: apart from what the lock's owner writes all the time */
 	struct cleave_heap *heap;
 	struct clv_driver *driver;
 	int device;
 	uint64_t granularity;
-
-	struct clv_pool extents, frame_pool;
 	struct clv_pagemap pages;
+	_Atomic uint64_t epoch;    /* changes when threads must forget the slots they know */
+	_Atomic int64_t live_peak; /* of all counts together */
+	char apart[64];
+
+	pthread_mutex_t lock;
+	struct clv_pool extents, frame_pool;
 	struct clv_range *ranges;
 	struct clv_binmap gaps;
 	uint64_t spacing; /* room left before fresh placements, for growth */
@@ -144,11 +149,9 @@ struct clv_arena {
 	uint64_t room;                /* what the driver could still give when last asked */
 	bool host_out; /* host memory was refused: since the request began */
 
-	/* requests, also counted by threads without the lock */
-	_Atomic uint64_t live, live_peak; /* bytes, each request rounded up to 512 B */
-	_Atomic uint64_t rounding;        /* bytes of slots beyond that */
-	_Atomic uint64_t allocs, frees, live_small;
-	_Atomic uint64_t epoch;           /* changes when threads must forget the slots they know */
+	/* requests */
+	struct clv_counts counts; /* `live`: of large blocks, and what threads handed in; the rest: of threads that have ended */
+	uint64_t large_allocs, large_frees;
 
 	uint64_t failures, splits, merges, created, released, moved, device_waits, host_waits, polls;
 	uint64_t frame_count, hole_count, live_count, chunk_count;

@@ -3,11 +3,16 @@
 
 #include "../host/meta.h"
 
+struct device_cache {
+	struct clv_counts counts;
+	struct clv_cache_stream streams[CLV_CACHE_STREAMS];
+};
+
 /* What one thread keeps of one heap. `devices` is filled under the lock of that device's arena. */
 struct clv_cache {
 	struct cleave_heap *heap;
 	struct clv_cache *next;
-	_Atomic(struct clv_cache_stream *) devices[]; /* CLV_CACHE_STREAMS each */
+	_Atomic(struct device_cache *) devices[];
 };
 
 /* Heaps whose caches an ending thread may still reach. */
@@ -38,7 +43,7 @@ static struct clv_cache *find_mine(const struct cleave_heap *heap)
 	return NULL;
 }
 
-static struct clv_cache_stream *streams_of(const struct clv_cache *cache, int device)
+static struct device_cache *of_device(const struct clv_cache *cache, int device)
 {
 	return atomic_load_explicit(&cache->devices[device], memory_order_acquire);
 }
@@ -58,10 +63,26 @@ static bool empty_stream(struct clv_arena *a, struct clv_cache_stream *s)
 	return any;
 }
 
+static void move_count(_Atomic int64_t *to, _Atomic int64_t *from)
+{
+	clv_count_add(to, clv_count(from));
+	atomic_store_explicit(from, 0, memory_order_relaxed);
+}
+
+/* The thread's counts become the arena's, with its lock held. */
+static void hand_in(struct clv_arena *a, struct clv_counts *own)
+{
+	clv_count_share(&a->counts.live, clv_count(&own->live));
+	atomic_store_explicit(&own->live, 0, memory_order_relaxed);
+	move_count(&a->counts.rounding, &own->rounding);
+	move_count(&a->counts.allocs, &own->allocs);
+	move_count(&a->counts.frees, &own->frees);
+}
+
 static void free_cache(struct clv_cache *cache)
 {
 	for (int d = 0; d < cache->heap->devices; d++)
-		clv_meta_free(streams_of(cache, d));
+		clv_meta_free(of_device(cache, d));
 	clv_meta_free(cache);
 }
 
@@ -79,13 +100,14 @@ static void thread_ends(void *unused)
 		struct cleave_heap *heap = o->heap;
 		struct clv_cache *cache = mine[i].cache;
 		for (int d = 0; d < heap->devices; d++) {
-			struct clv_cache_stream *streams = streams_of(cache, d);
-			if (!streams)
+			struct device_cache *own = of_device(cache, d);
+			if (!own)
 				continue;
 			struct clv_arena *a = heap->arenas[d];
 			pthread_mutex_lock(&a->lock);
 			for (unsigned k = 0; k < CLV_CACHE_STREAMS; k++)
-				empty_stream(a, &streams[k]);
+				empty_stream(a, &own->streams[k]);
+			hand_in(a, &own->counts);
 			pthread_mutex_unlock(&a->lock);
 		}
 		pthread_mutex_lock(&heap->lock);
@@ -142,14 +164,22 @@ void clv_caches_close(struct cleave_heap *heap)
 struct clv_cache_stream *clv_cache_find(struct clv_arena *a, uint64_t stream_id)
 {
 	struct clv_cache *cache = find_mine(a->heap);
-	struct clv_cache_stream *s = cache ? streams_of(cache, a->device) : NULL;
-	if (!s)
+	struct device_cache *own = cache ? of_device(cache, a->device) : NULL;
+	if (!own)
 		return NULL;
+	struct clv_cache_stream *s = own->streams;
 	uint64_t epoch = atomic_load_explicit(&a->epoch, memory_order_acquire);
 	for (unsigned i = 0; i < CLV_CACHE_STREAMS; i++)
 		if (s[i].used && s[i].stream_id == stream_id)
 			return s[i].epoch == epoch ? &s[i] : NULL;
 	return NULL;
+}
+
+struct clv_counts *clv_cache_counts(const struct clv_arena *a)
+{
+	struct clv_cache *cache = find_mine(a->heap);
+	struct device_cache *own = cache ? of_device(cache, a->device) : NULL;
+	return own ? &own->counts : NULL;
 }
 
 static void make_mine(struct cleave_heap *heap)
@@ -202,13 +232,14 @@ struct clv_cache_stream *clv_cache_make(struct clv_arena *a, const struct clv_sl
 	struct clv_cache *cache = find_mine(a->heap);
 	if (!cache)
 		return NULL;
-	struct clv_cache_stream *s = streams_of(cache, a->device);
-	if (!s) {
-		s = clv_meta_zalloc(CLV_CACHE_STREAMS * sizeof(*s));
-		if (!s)
+	struct device_cache *own = of_device(cache, a->device);
+	if (!own) {
+		own = clv_meta_zalloc(sizeof(*own));
+		if (!own)
 			return NULL;
-		atomic_store_explicit(&cache->devices[a->device], s, memory_order_release);
+		atomic_store_explicit(&cache->devices[a->device], own, memory_order_release);
 	}
+	struct clv_cache_stream *s = own->streams;
 	static __thread uint64_t clock;
 	struct clv_cache_stream *pick = &s[0];
 	for (unsigned i = 0; i < CLV_CACHE_STREAMS; i++) {
@@ -220,6 +251,7 @@ struct clv_cache_stream *clv_cache_make(struct clv_arena *a, const struct clv_sl
 			pick = &s[i];
 	}
 	empty_stream(a, pick); /* it was another stream's, or is out of date */
+	pick->counts = &own->counts;
 	pick->used = true;
 	pick->stream_id = slot->stream.id;
 	pick->slot = slot->index;
@@ -237,9 +269,9 @@ bool clv_caches_flush(struct clv_arena *a)
 	bool any = false;
 	pthread_mutex_lock(&a->heap->lock);
 	for (struct clv_cache *cache = a->heap->caches; cache; cache = cache->next) {
-		struct clv_cache_stream *s = streams_of(cache, a->device);
-		for (unsigned i = 0; s && i < CLV_CACHE_STREAMS; i++)
-			any |= empty_stream(a, &s[i]);
+		struct device_cache *own = of_device(cache, a->device);
+		for (unsigned i = 0; own && i < CLV_CACHE_STREAMS; i++)
+			any |= empty_stream(a, &own->streams[i]);
 	}
 	pthread_mutex_unlock(&a->heap->lock);
 	return clv_slabs_shrink(a) || any;
@@ -250,13 +282,37 @@ uint64_t clv_caches_bytes(struct clv_arena *a)
 	uint64_t bytes = 0;
 	pthread_mutex_lock(&a->heap->lock);
 	for (struct clv_cache *cache = a->heap->caches; cache; cache = cache->next) {
-		struct clv_cache_stream *s = streams_of(cache, a->device);
-		for (unsigned i = 0; s && i < CLV_CACHE_STREAMS; i++)
+		const struct device_cache *own = of_device(cache, a->device);
+		for (unsigned i = 0; own && i < CLV_CACHE_STREAMS; i++)
 			for (unsigned c = 0; c < CLV_CLASS_COUNT; c++)
 				for (unsigned k = 0; k < CLV_CACHE_SLOTS; k++)
-					if (atomic_load_explicit(&s[i].bins[c].cells[k], memory_order_relaxed))
+					if (atomic_load_explicit(&own->streams[i].bins[c].cells[k], memory_order_relaxed))
 						bytes += clv_class_size(c);
 	}
 	pthread_mutex_unlock(&a->heap->lock);
 	return bytes;
+}
+
+struct clv_counts_sum clv_caches_sum(struct clv_arena *a)
+{
+	const struct clv_counts *c = &a->counts;
+	int64_t live = clv_count(&c->live), rounding = clv_count(&c->rounding);
+	int64_t allocs = clv_count(&c->allocs), frees = clv_count(&c->frees);
+	pthread_mutex_lock(&a->heap->lock);
+	for (const struct clv_cache *cache = a->heap->caches; cache; cache = cache->next) {
+		const struct device_cache *own = of_device(cache, a->device);
+		if (!own)
+			continue;
+		live += clv_count(&own->counts.live);
+		rounding += clv_count(&own->counts.rounding);
+		allocs += clv_count(&own->counts.allocs);
+		frees += clv_count(&own->counts.frees);
+	}
+	pthread_mutex_unlock(&a->heap->lock);
+	return (struct clv_counts_sum){
+		.live = live > 0 ? (uint64_t)live : 0,
+		.rounding = rounding > 0 ? (uint64_t)rounding : 0,
+		.small_allocs = (uint64_t)allocs,
+		.small_frees = (uint64_t)frees,
+	};
 }

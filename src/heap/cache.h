@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * cache: slots of slabs that a thread keeps for itself, so that most small requests take no lock. Each thread has one
- * cache a heap, with a few streams in it and a short stack of slots a size class. Only the owner pushes and pops; any
+ * cache a heap, with its own counts, a few streams and a short stack of slots a size class in it. Only the owner pushes and pops; any
  * thread that holds the arena's lock may take slots out (a request is about to fail elsewhere), so each slot's cell is
  * exchanged atomically and an empty cell is skipped.
  *
@@ -17,10 +17,13 @@
 
 struct clv_cache_bin {
 	uint32_t count, room;
-	_Atomic uint64_t cells[CLV_CACHE_SLOTS];
+	_Atomic uint64_t cells[CLV_CACHE_SLOTS]; /* addresses */
+	struct clv_slab *slabs[CLV_CACHE_SLOTS]; /* that they are of, and their numbers there: the owner's alone */
+	uint8_t numbers[CLV_CACHE_SLOTS];
 };
 
 struct clv_cache_stream {
+	struct clv_counts *counts; /* the thread's own */
 	bool used;
 	uint64_t stream_id, epoch, last_use;
 	uint32_t slot;
@@ -29,6 +32,9 @@ struct clv_cache_stream {
 
 /* The calling thread's entry for a stream, or NULL if there is none yet, or it is out of date. No lock. */
 struct clv_cache_stream *clv_cache_find(struct clv_arena *a, uint64_t stream_id);
+
+/* The calling thread's own counts of an arena; NULL if it has no cache there. No lock. */
+struct clv_counts *clv_cache_counts(const struct clv_arena *a);
 
 /* Gives the calling thread a cache, if there can be one. Before any lock is taken. */
 void clv_cache_prepare(struct cleave_heap *heap);
@@ -42,23 +48,31 @@ static inline struct clv_cache_stream *clv_cache_make_if_new(struct clv_arena *a
 	return s ? s : clv_cache_make(a, slot);
 }
 
-/* 0: empty */
-static inline uint64_t clv_cache_pop(struct clv_cache_bin *bin)
+/* false: empty */
+static inline bool clv_cache_pop(struct clv_cache_bin *bin, struct clv_piece *out)
 {
 	while (bin->count) {
-		uint64_t addr = atomic_exchange_explicit(&bin->cells[--bin->count], 0, memory_order_acquire);
-		if (addr)
-			return addr;
+		uint32_t i = --bin->count;
+		out->addr = atomic_exchange_explicit(&bin->cells[i], 0, memory_order_acquire);
+		if (CLV_LIKELY(out->addr)) {
+			out->slab = bin->slabs[i];
+			out->number = bin->numbers[i];
+			return true;
+		}
 	}
-	return 0;
+	return false;
 }
 
 /* false: full */
-static inline bool clv_cache_push(struct clv_cache_bin *bin, uint64_t addr)
+static inline bool clv_cache_push(struct clv_cache_bin *bin, const struct clv_piece *piece)
 {
-	if (bin->count == bin->room)
+	uint32_t i = bin->count;
+	if (i == bin->room)
 		return false;
-	atomic_store_explicit(&bin->cells[bin->count++], addr, memory_order_release);
+	bin->slabs[i] = piece->slab;
+	bin->numbers[i] = (uint8_t)piece->number;
+	atomic_store_explicit(&bin->cells[i], piece->addr, memory_order_release);
+	bin->count = i + 1;
 	return true;
 }
 
@@ -67,6 +81,12 @@ static inline bool clv_cache_push(struct clv_cache_bin *bin, uint64_t addr)
 bool clv_caches_flush(struct clv_arena *a);
 
 uint64_t clv_caches_bytes(struct clv_arena *a); /* the same lock */
+
+/* The arena's counts and those of all threads together, with the arena's lock held; exact while no thread counts. */
+struct clv_counts_sum {
+	uint64_t live, rounding, small_allocs, small_frees;
+};
+struct clv_counts_sum clv_caches_sum(struct clv_arena *a);
 
 /* A heap can have caches between these. Closing frees the caches of all threads. */
 void clv_caches_open(struct cleave_heap *heap);

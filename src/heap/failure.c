@@ -13,11 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t load(const _Atomic uint64_t *v)
-{
-	return atomic_load_explicit(v, memory_order_relaxed);
-}
-
 static uint64_t largest_hole(const struct clv_arena *a)
 {
 	uint64_t most = 0;
@@ -46,35 +41,42 @@ static uint64_t pending(const struct clv_arena *a)
 }
 
 /* Free bytes in pinned frames: holes there, and what is not live in chunks of slabs. */
-static uint64_t stranded(const struct clv_arena *a)
+static uint64_t stranded(const struct clv_arena *a, uint64_t taken)
 {
-	return a->pinned - clv_min_u64(a->pinned, load(&a->live) + load(&a->rounding));
+	return a->pinned - clv_min_u64(a->pinned, taken);
 }
 
 uint64_t clv_heap_stranded(struct cleave_heap *heap, int device)
 {
 	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
-	return a ? stranded(a) : 0;
+	if (!a)
+		return 0;
+	const struct clv_counts *own = clv_cache_counts(a);
+	int64_t taken = clv_count(&a->counts.live) + clv_count(&a->counts.rounding);
+	if (own)
+		taken += clv_count(&own->live) + clv_count(&own->rounding);
+	return stranded(a, taken > 0 ? (uint64_t)taken : 0);
 }
 
 void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 {
+	const struct clv_counts_sum sum = clv_caches_sum(a);
 	memset(out, 0, sizeof(*out));
 	out->held_bytes = a->held;
 	out->held_peak_bytes = a->held_peak;
-	out->live_bytes = load(&a->live);
-	out->live_peak_bytes = load(&a->live_peak);
-	out->rounding_bytes = load(&a->rounding);
+	out->live_bytes = sum.live;
+	out->live_peak_bytes = clv_max_u64(sum.live, (uint64_t)clv_count(&a->live_peak));
+	out->rounding_bytes = sum.rounding;
 	out->free_bytes = a->held - clv_min_u64(a->held, out->live_bytes + out->rounding_bytes);
-	out->stranded_bytes = stranded(a);
+	out->stranded_bytes = stranded(a, sum.live + sum.rounding);
 	out->pending_bytes = pending(a);
 	out->cached_bytes = clv_caches_bytes(a);
 	out->largest_hole_bytes = largest_hole(a);
 	out->frames = a->frame_count;
-	out->live_blocks = a->live_count - a->chunk_count + load(&a->live_small);
+	out->live_blocks = a->live_count - a->chunk_count + sum.small_allocs - sum.small_frees;
 	out->free_blocks = a->hole_count;
-	out->allocs = load(&a->allocs);
-	out->frees = load(&a->frees);
+	out->allocs = a->large_allocs + sum.small_allocs;
+	out->frees = a->large_frees + sum.small_frees;
 	out->failures = a->failures;
 	out->splits = a->splits;
 	out->merges = a->merges;
@@ -92,6 +94,7 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 
 void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 {
+	const struct clv_counts_sum sum = clv_caches_sum(a);
 	cleave_failure *f = &a->failure;
 	uint64_t device_free = 0, device_total = a->device_total;
 	a->driver->mem_get_info(a->driver, a->device, &device_free, &device_total);
@@ -100,11 +103,11 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	f->number = a->failures;
 	f->request_bytes = size;
 	f->stream_id = stream.id;
-	f->live_bytes = load(&a->live);
+	f->live_bytes = sum.live;
 	f->held_bytes = a->held;
-	f->free_bytes = a->held - clv_min_u64(a->held, f->live_bytes + load(&a->rounding));
+	f->free_bytes = a->held - clv_min_u64(a->held, sum.live + sum.rounding);
 	f->largest_hole_bytes = largest_hole(a);
-	f->stranded_bytes = stranded(a);
+	f->stranded_bytes = stranded(a, sum.live + sum.rounding);
 	f->pending_bytes = pending(a);
 	f->limit_bytes = clv_reclaim_cap(a);
 	f->device_free_bytes = device_free;

@@ -15,7 +15,8 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream);
 /* An invariant did not hold after an operation (builds that check them): kept for cleave_heap_check(). */
 void clv_failure_broken(struct clv_arena *a, const char *sentence);
 
-/* Stranded bytes of a device now, without the lock and without a walk: for a replay that asks after each event. */
+/* Stranded bytes of a device now, without a lock and without a walk: for a replay that asks after each event. Exact for a
+ * heap that one thread uses; small blocks of other threads may be missing. */
 uint64_t clv_heap_stranded(struct cleave_heap *heap, int device);
 
 #endif

@@ -136,20 +136,49 @@ void cleave_heap_close(cleave_heap *heap)
 
 /* ---- allocate ---- */
 
-static void count_alloc(struct clv_arena *a, uint64_t bytes)
+static void note_peak(struct clv_arena *a, int64_t live)
 {
-	uint64_t live = atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed) + bytes;
-	uint64_t peak = atomic_load_explicit(&a->live_peak, memory_order_relaxed);
+	int64_t peak = clv_count(&a->live_peak);
 	while (live > peak &&
 	       !atomic_compare_exchange_weak_explicit(&a->live_peak, &peak, live, memory_order_relaxed, memory_order_relaxed))
 		;
-	atomic_fetch_add_explicit(&a->allocs, 1, memory_order_relaxed);
 }
 
-static void count_free(struct clv_arena *a, uint64_t bytes)
+/* With the arena's lock held. */
+static void count_large(struct clv_arena *a, int64_t bytes)
 {
-	atomic_fetch_sub_explicit(&a->live, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->frees, 1, memory_order_relaxed);
+	const struct clv_counts *own = clv_cache_counts(a);
+	int64_t live = clv_count_share(&a->counts.live, bytes);
+	a->large_allocs += bytes > 0;
+	a->large_frees += bytes < 0;
+	if (bytes > 0)
+		note_peak(a, live + (own ? clv_count(&own->live) : 0));
+}
+
+/* A block of a slab, in the thread's own counts; if it has none in the arena's, with the lock held. */
+static void count_small(struct clv_arena *a, struct clv_counts *own, int64_t bytes, int64_t rounding, int allocs, int frees)
+{
+	struct clv_counts *c = own ? own : &a->counts;
+	int64_t live;
+	if (!own) {
+		live = clv_count_share(&c->live, bytes);
+	} else {
+		int64_t mine = clv_count(&c->live) + bytes;
+		if (CLV_UNLIKELY(mine > CLV_COUNTS_OWN_MAX || mine < -CLV_COUNTS_OWN_MAX)) {
+			clv_count_share(&a->counts.live, mine);
+			mine = 0;
+		}
+		atomic_store_explicit(&c->live, mine, memory_order_relaxed);
+		live = clv_count(&a->counts.live) + mine;
+	}
+	if (rounding)
+		clv_count_add(&c->rounding, rounding);
+	if (allocs)
+		clv_count_add(&c->allocs, allocs);
+	if (frees)
+		clv_count_add(&c->frees, frees);
+	if (bytes > 0)
+		note_peak(a, live);
 }
 
 static void check_now(struct clv_arena *a)
@@ -172,7 +201,7 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	struct clv_extent *e = slot ? clv_reclaim_alloc(a, &rq, &why) : NULL;
 	if (e) {
 		e->live.requested = size;
-		count_alloc(a, rq.size);
+		count_large(a, (int64_t)rq.size);
 		*out = e->addr;
 		why = 0;
 	} else {
@@ -183,23 +212,18 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	return why;
 }
 
-/* A slot that is ours becomes a live block. */
-static cleave_ptr hand_out(struct clv_arena *a, uint64_t addr, uint64_t size)
+/* A slot that is ours becomes a live block. `own` as in count_small(). */
+static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, uint64_t size)
 {
-	unsigned number;
-	struct clv_slab *slab = clv_slab_find(a, addr, &number);
-	clv_slab_set_live(slab, number, size);
 	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
-	if (slab->slot_size != bytes)
-		atomic_fetch_add_explicit(&a->rounding, slab->slot_size - bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
-	count_alloc(a, bytes);
-	return addr;
+	clv_slab_set_live(p->slab, p->number, size);
+	count_small(a, own, (int64_t)bytes, (int64_t)(p->slab->slot_size - bytes), 1, 0);
+	return p->addr;
 }
 
 static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
 {
-	uint64_t slots[1 + CLV_CACHE_SLOTS];
+	struct clv_piece slots[1 + CLV_CACHE_SLOTS];
 	int why = -ENOSPC;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
@@ -212,12 +236,12 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 			clv_slabs_reap(a);
 		got = clv_slab_take(a, slot, cls, 1 + (bin ? bin->room / 2 : 0), slots, &why);
 		for (unsigned i = 1; i < got; i++)
-			clv_cache_push(bin, slots[i]);
+			clv_cache_push(bin, &slots[i]);
 	}
+	if (got)
+		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
-	if (got)
-		*out = hand_out(a, slots[0], size);
 	return got != 0;
 }
 
@@ -240,14 +264,14 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		return alloc_large(a, stream, size, out);
 	unsigned cls = clv_class_of(size);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
-	uint64_t addr = cache ? clv_cache_pop(&cache->bins[cls]) : 0;
-	if (CLV_UNLIKELY(!addr)) {
+	struct clv_piece piece;
+	if (CLV_UNLIKELY(!cache || !clv_cache_pop(&cache->bins[cls], &piece))) {
 		if (alloc_small_locked(a, stream, size, cls, out))
 			return 0;
 		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
 		return alloc_large(a, stream, size, out);
 	}
-	*out = hand_out(a, addr, size);
+	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;
 }
 
@@ -260,55 +284,59 @@ static bool wait_instead(struct clv_arena *a, cleave_stream stream)
 	return a->driver->stream_synchronize(a->driver, stream) == CLV_OK;
 }
 
-static bool give_back_locked(struct clv_arena *a, struct clv_slab *slab, uint64_t addr, cleave_stream stream)
+static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
 {
+	struct clv_slab *slab = p->slab;
 	bool given = true;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	bool late = !slot || (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY);
-	if (late && !(slot && clv_slab_give_late(a, addr, slot))) {
+	if (late && !(slot && clv_slab_give_late(a, p->addr, slot))) {
 		given = wait_instead(a, stream);
 		if (given)
-			clv_slab_give(a, addr);
+			clv_slab_give(a, p->addr);
 	} else if (!late) {
 		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
 		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
 		/* a full cache gives half of its slots back with this one */
 		for (unsigned n = bin && bin->count == bin->room ? bin->room / 2 : 0; n; n--) {
-			uint64_t old = clv_cache_pop(bin);
-			if (old)
-				clv_slab_give(a, old);
+			struct clv_piece old;
+			if (clv_cache_pop(bin, &old))
+				clv_slab_give(a, old.addr);
 		}
-		if (!bin || !clv_cache_push(bin, addr))
-			clv_slab_give(a, addr);
+		if (!bin || !clv_cache_push(bin, p))
+			clv_slab_give(a, p->addr);
 	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return given;
 }
 
-static int free_small(struct clv_arena *a, struct clv_slab *slab, unsigned number, uint64_t addr, cleave_stream stream)
+static void count_freed(struct clv_arena *a, struct clv_counts *own, int64_t bytes, int64_t rounding, int frees)
 {
-	uint64_t requested = slab->requested[number], bytes = clv_align_up(requested, CLV_GRAIN);
-	uint64_t rounding = slab->slot_size - bytes;
-	if (!clv_slab_clear_live(slab, number))
+	if (!own)
+		pthread_mutex_lock(&a->lock);
+	count_small(a, own, -bytes, -rounding, 0, frees);
+	if (!own)
+		pthread_mutex_unlock(&a->lock);
+}
+
+static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
+{
+	uint64_t requested = clv_slab_end_live(p->slab, p->number);
+	if (!requested)
 		return -EINVAL;
-	/* counted before another thread can take the slot */
-	if (rounding)
-		atomic_fetch_sub_explicit(&a->rounding, rounding, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&a->live_small, 1, memory_order_relaxed);
-	count_free(a, bytes);
+	int64_t bytes = (int64_t)clv_align_up(requested, CLV_GRAIN), rounding = (int64_t)p->slab->slot_size - bytes;
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
-	if (cache && cache->slot == slab->chunk->slot && clv_cache_push(&cache->bins[slab->cls], addr))
+	/* counted before another thread can take the slot */
+	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
+	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_push(&cache->bins[p->slab->cls], p))
 		return 0;
-	if (give_back_locked(a, slab, addr, stream))
+	if (give_back_locked(a, p, stream))
 		return 0;
-	clv_slab_set_live(slab, number, requested);
-	atomic_fetch_add_explicit(&a->rounding, rounding, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live_small, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&a->live, bytes, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&a->frees, 1, memory_order_relaxed);
+	clv_slab_set_live(p->slab, p->number, requested);
+	count_freed(a, clv_cache_counts(a), -bytes, -rounding, -1);
 	return -EIO;
 }
 
@@ -328,7 +356,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		}
 		slot = a->slots[CLV_SLOT_ANY];
 	}
-	count_free(a, e->size);
+	count_large(a, -(int64_t)e->size);
 	uint64_t seq;
 	if (slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq)) {
 		/* No work uses the block, as the caller promises; but what had the memory before it may not be done. */
@@ -351,12 +379,12 @@ int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream)
 		return 0;
 	for (int d = 0; d < heap->devices; d++) {
 		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
-		if (!a)
+		if (!a || !clv_pagemap_leaf(&a->pages, ptr)) /* never had memory near this address */
 			continue;
-		unsigned number;
-		struct clv_slab *slab = clv_slab_find(a, ptr, &number);
-		if (slab)
-			return free_small(a, slab, number, ptr, stream);
+		struct clv_piece p = {.addr = ptr};
+		p.slab = clv_slab_find(a, ptr, &p.number);
+		if (p.slab)
+			return free_small(a, &p, stream);
 		int r = free_large(a, ptr, stream);
 		if (r != -EINVAL)
 			return r;
@@ -405,10 +433,13 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 		return a ? -EINVAL : why ? why : -EINVAL;
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_find(a, stream.id);
-	bool drained = !slot || clv_slot_drain(a, slot);
-	if (slot && drained) {
+	bool drained = true;
+	if (slot) {
 		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
-		clv_caches_flush(a);
+		clv_caches_flush(a); /* may free chunks, which counts */
+		drained = clv_slot_drain(a, slot);
+	}
+	if (slot && drained) {
 		clv_slabs_orphan(a, slot);
 		clv_slot_drop(a, slot);
 		clv_slabs_reap(a);

@@ -4,8 +4,8 @@
 #include "purchase.h"
 #include "space.h"
 
-#define LARGER_HOLES 4  /* candidates from each index */
-#define SMALLER_HOLES 16
+#define LARGER_HOLES 32  /* candidates from each index */
+#define SMALLER_HOLES 96
 #define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
 #define WALK_LIMIT 512 /* extents under one window */
 

@@ -28,20 +28,20 @@
 /* Pieces of a large request: at least four; one more for each thousandth stranded, fewer in a hurry. */
 #define PIECES_MIN 4
 #define PIECES_MAX 64
-#define PIECES_MAX_HURRIED 16
+#define PIECES_MAX_HURRIED 48
 
 /* Pieces are graded: half of what is left, then half of the rest, so that a block ends in small frames, where it meets its
  * neighbour, at the price of few. */
 #define GRADED_MAX (32 * CLV_MIB)
-#define GRADED_OF_CAP 384
+#define GRADED_OF_CAP 768
 
 /* The driver's share of the run: this much at the start, then thousandths of the time; twice that under pressure. */
 #define TIME_AT_START_NS 3000000u
 #define TIME_PERMILLE 8u
 
-/* A purchase weighs this much in calls, and half as much again as the bytes it brings. */
+/* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
-#define CALL_WEIGHT_TIGHT (4 * CLV_MIB)
+#define CALL_WEIGHT_TIGHT (CLV_MIB)
 
 static uint64_t floor_pow2(uint64_t v)
 {
@@ -100,7 +100,7 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 		return clv_min_u64(rest, a->granularity);
 	uint64_t stranded = stranded_permille(a);
 	bool hurry = hurried(a);
-	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 7 / 10, PIECES_MAX_HURRIED)
+	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 16 / 10, PIECES_MAX_HURRIED)
 				: clv_min_u64(PIECES_MIN + stranded, PIECES_MAX);
 	uint64_t even = clv_max_u64(unit(a, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
 	uint64_t most = clv_align_down(clv_min_u64(GRADED_MAX, clv_reclaim_cap(a) / GRADED_OF_CAP), a->granularity);
@@ -110,5 +110,5 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 
 uint64_t clv_purchase_weight(const struct clv_arena *a, uint64_t bytes)
 {
-	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 2 + CALL_WEIGHT;
+	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 4 + CALL_WEIGHT;
 }

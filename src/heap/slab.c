@@ -142,6 +142,7 @@ static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, uns
 	s->chunk = c;
 	s->addr = c->extent->addr + ((uint64_t)first << CLV_UNIT_SHIFT);
 	s->slot_size = size;
+	s->inverse = (((uint64_t)1 << 32) + size / CLV_GRAIN - 1) / (size / CLV_GRAIN);
 	s->slots = (uint16_t)(((uint64_t)units << CLV_UNIT_SHIFT) / size);
 	s->cls = (uint8_t)cls;
 	s->first_unit = (uint8_t)first;
@@ -170,7 +171,7 @@ static void free_slab(struct clv_arena *a, struct clv_slab *s)
 
 /* ---- slots ---- */
 
-unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, uint64_t *out, int *why)
+unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, struct clv_piece *out, int *why)
 {
 	if (!slot->slabs && !(slot->slabs = clv_meta_zalloc(sizeof(*slot->slabs)))) {
 		*why = -ENOSPC;
@@ -186,7 +187,7 @@ unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls,
 			while (s->free_bits[w] && got < n) {
 				unsigned number = w * 64 + (unsigned)__builtin_ctzll(s->free_bits[w]);
 				s->free_bits[w] &= s->free_bits[w] - 1;
-				out[got++] = s->addr + (uint64_t)number * s->slot_size;
+				out[got++] = (struct clv_piece){s->addr + (uint64_t)number * s->slot_size, s, number};
 				a->slabs_taken += s->slot_size;
 				s->taken++;
 			}
@@ -303,9 +304,10 @@ void clv_slab_block_at(const struct clv_arena *a, uint64_t addr, uint64_t *start
 	if (!s)
 		return;
 	unsigned number = (unsigned)((addr - s->addr) / s->slot_size);
-	if (number < s->slots && s->live_bits[number / 64] >> (number % 64) & 1) {
+	uint64_t bytes = number < s->slots ? atomic_load_explicit(&s->requested[number], memory_order_relaxed) : 0;
+	if (bytes) {
 		*start = s->addr + (uint64_t)number * s->slot_size;
-		*requested = s->requested[number];
+		*requested = bytes;
 	}
 }
 
@@ -344,9 +346,10 @@ const char *clv_slabs_check(const struct clv_arena *a, uint64_t *taken)
 				if (!s || s->first_unit != u)
 					continue;
 				unsigned free_slots = 0;
-				for (unsigned w = 0; w < CLV_ARRAY_LEN(s->free_bits); w++) {
-					free_slots += (unsigned)__builtin_popcountll(s->free_bits[w]);
-					if (s->free_bits[w] & s->live_bits[w])
+				for (unsigned k = 0; k < s->slots; k++) {
+					bool is_free = s->free_bits[k / 64] >> (k % 64) & 1;
+					free_slots += is_free;
+					if (is_free && atomic_load_explicit(&s->requested[k], memory_order_relaxed))
 						return "slab: a slot is free and live";
 				}
 				if (free_slots + s->taken != s->slots || !s->taken)

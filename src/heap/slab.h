@@ -2,9 +2,9 @@
  *
  * slab: requests of up to 32 KiB. A *chunk* is a live extent of 2 MiB; it is cut into units of 64 KiB, runs of units are
  * slabs, and a slab has equal slots of one size class. Chunks belong to one stream's slot, and so do the slots in them.
- * Guarded by the arena's lock, but for the bits that say which slots are live: threads set and clear those without it.
+ * Guarded by the arena's lock, but for the sizes that say which slots are live: threads write those without it.
  *
- * Invariants: (1) a slot is in one of four states: free in its slab (its free bit is set), live (its live bit is set), in
+ * Invariants: (1) a slot is in one of four states: free in its slab (its free bit is set), live (it has a size), in
  * a thread's cache, or late (freed on another stream whose work is not done); (2) `taken` of a slab counts those that are
  * not free; (3) a slab with free slots is in the partial list of its slot and class; (4) an empty slab has no units.
  */
@@ -23,12 +23,19 @@ struct clv_slab {
 	struct clv_slab *next, **link; /* in the partial list; link NULL: in none */
 	struct clv_chunk *chunk;
 	uint64_t addr;
+	uint64_t inverse; /* 2^32 by the grains of a slot, rounded up: a multiplication instead of a division */
 	uint32_t slot_size;
 	uint16_t slots, taken;
 	uint8_t cls, first_unit, units;
 	uint64_t free_bits[CLV_SLAB_SLOTS / 64];
-	_Atomic uint64_t live_bits[CLV_SLAB_SLOTS / 64];
-	uint16_t requested[CLV_SLAB_SLOTS]; /* of live slots, in bytes */
+	_Atomic uint16_t requested[CLV_SLAB_SLOTS]; /* bytes asked for; 0: the slot is not live */
+};
+
+/* A slot of a slab that is taken, so that the slab is sure to stay. */
+struct clv_piece {
+	uint64_t addr;
+	struct clv_slab *slab;
+	unsigned number;
 };
 
 struct clv_chunk {
@@ -49,7 +56,7 @@ uint32_t clv_class_size(unsigned cls);
 
 /* Takes up to n slots of a class; returns how many, and if 0 *why (see clv_reclaim_alloc). Does not let the host wait for 2 MiB
  * of a chunk, since a small request may well fit beside other blocks. */
-unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, uint64_t *out, int *why);
+unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, struct clv_piece *out, int *why);
 
 /* A slot that is not live goes back into its slab. */
 void clv_slab_give(struct clv_arena *a, uint64_t addr);
@@ -87,21 +94,21 @@ static inline struct clv_slab *clv_slab_find(const struct clv_arena *a, uint64_t
 	if (!slab)
 		return NULL;
 	uint64_t offset = addr - slab->addr;
-	*number = (unsigned)(offset / slab->slot_size);
-	return offset % slab->slot_size == 0 && *number < slab->slots ? slab : NULL;
+	/* exact: a slab has fewer than 2^11 grains, a slot at most 2^6 */
+	*number = (unsigned)((offset / CLV_GRAIN * slab->inverse) >> 32);
+	return offset == (uint64_t)*number * slab->slot_size && *number < slab->slots ? slab : NULL;
 }
 
-/* Without the lock: false if the slot was not live, so that of two frees only one succeeds. */
-static inline bool clv_slab_clear_live(struct clv_slab *slab, unsigned number)
+/* Without the lock: the size that was asked for; 0 if the slot was not live, so that of two frees only one succeeds. */
+static inline uint64_t clv_slab_end_live(struct clv_slab *slab, unsigned number)
 {
-	uint64_t bit = 1ull << (number % 64);
-	return atomic_fetch_and_explicit(&slab->live_bits[number / 64], ~bit, memory_order_acq_rel) & bit;
+	return atomic_exchange_explicit(&slab->requested[number], 0, memory_order_acq_rel);
 }
 
+/* By whoever has the slot. */
 static inline void clv_slab_set_live(struct clv_slab *slab, unsigned number, uint64_t requested)
 {
-	slab->requested[number] = (uint16_t)requested;
-	atomic_fetch_or_explicit(&slab->live_bits[number / 64], 1ull << (number % 64), memory_order_release);
+	atomic_store_explicit(&slab->requested[number], (uint16_t)requested, memory_order_release);
 }
 
 /* Classes: each multiple of 512 B up to 4 KiB, then four in each doubling. */

@@ -6,8 +6,10 @@
 
 #include <string.h>
 
-/* An event costs 0.6 us to record and query; so much must have been freed since the last one to be worth it. */
-#define EVENT_BYTES (64 * CLV_MIB)
+/* An event costs 0.6 us to record and query: one is recorded when so much has been freed since the last, or this share of
+ * what is held. */
+#define EVENT_BYTES (4 * CLV_MIB)
+#define EVENT_OF_HELD 256
 
 static unsigned hash_of(uint64_t id)
 {
@@ -154,7 +156,7 @@ uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t byt
 		return 0;
 	slot->seq++;
 	slot->unrecorded_bytes += bytes;
-	if (now || slot->unrecorded_bytes >= EVENT_BYTES)
+	if (now || slot->unrecorded_bytes >= clv_max_u64(EVENT_BYTES, a->held / EVENT_OF_HELD))
 		record(a, slot); /* a refusal only means that completion is learned later */
 	return slot->seq;
 }

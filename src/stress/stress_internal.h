@@ -132,6 +132,10 @@ struct stress_round {
 	pthread_mutex_t limit_lock; /* guards limit and headroom, and the setting of both */
 	uint64_t limit[STRESS_DEVICES], headroom[STRESS_DEVICES];
 
+	/* One thread, one device: how often the heap had asked what is free when that last changed behind its back, and how often
+	 * we have asked ourselves. */
+	uint64_t asked_before, own_asks;
+
 	_Atomic bool stop; /* something is wrong, or host memory is out */
 	_Atomic bool no_memory;
 	pthread_mutex_t wrong_lock; /* guards `out` while threads run */

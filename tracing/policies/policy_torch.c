@@ -68,13 +68,11 @@ static void torch_free_requested(struct clv_policy *policy, uint32_t block, uint
 static void torch_free_completed(struct clv_policy *policy, uint32_t block, uint32_t stream)
 {
 	struct torch *t = self_of(policy);
-	struct clv_torch_block_info info;
 	uint32_t i = t->block_of[block];
 	if (!i)
 		return; /* a flush has completed it before */
 	t->block_of[block] = CLV_TORCH_NONE;
-	clv_torch_block_get(t->m, i, &info);
-	if (info.pending)
+	if (clv_torch_block_pending(t->m, i))
 		clv_torch_free_completed(t->m, i);
 	else
 		clv_torch_free(t->m, i);

@@ -576,7 +576,7 @@ void clv_torch_close(struct clv_torch *m)
 {
 	if (!m)
 		return;
-	clv_mem_free(m->blocks);
+	clv_mem_free(m->block_memory);
 	clv_mem_free(m->halves);
 	clv_mem_free(m->pools);
 	clv_mem_free(m->released);
@@ -614,6 +614,11 @@ uint64_t clv_torch_unused_private(const struct clv_torch *m)
 uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block)
 {
 	return m->blocks[block].addr;
+}
+
+bool clv_torch_block_pending(const struct clv_torch *m, uint32_t block)
+{
+	return m->blocks[block].pending;
 }
 
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out)

@@ -138,11 +138,14 @@ void clv_torch_empty_pool(struct clv_torch *m, uint32_t pool);
 
 uint64_t clv_torch_round(const struct clv_torch_settings *s, uint64_t size);
 uint64_t clv_torch_segment_bytes(const struct clv_torch_settings *s, uint64_t rounded);
+/* Of the addresses of an expandable segment; a device_total of 0 is taken to be very large. */
+uint64_t clv_torch_reservation_bytes(const struct clv_torch_settings *s, uint64_t device_total, bool small);
 
 void clv_torch_get_stats(const struct clv_torch *m, struct clv_torch_stats *out);
 uint64_t clv_torch_reserved(const struct clv_torch *m);
 uint64_t clv_torch_unused_private(const struct clv_torch *m); /* free bytes of pools that are in use; walks the blocks */
 uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block);
+bool clv_torch_block_pending(const struct clv_torch *m, uint32_t block);
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out);
 /* The block that contains an address (config.find), or CLV_TORCH_NONE. */
 uint32_t clv_torch_find(const struct clv_torch *m, uint64_t addr);

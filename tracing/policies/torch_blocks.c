@@ -93,13 +93,18 @@ bool clv_tblocks_reserve(struct clv_torch *m, uint32_t n)
 	if (m->block_room >= (uint64_t)m->now.block_top + n)
 		return true;
 	uint64_t room = clv_max_u64(2 * (uint64_t)m->block_room, m->now.block_top + (uint64_t)n + 1024);
-	struct clv_tblock *blocks = room < UINT32_MAX ? clv_mem_realloc(m->blocks, room, sizeof(*blocks)) : NULL;
-	if (!blocks) {
+	void *memory = room < UINT32_MAX ? clv_mem_realloc(NULL, room + 1, sizeof(*m->blocks)) : NULL;
+	if (!memory) {
 		m->broken = true;
 		return false;
 	}
+	struct clv_tblock *blocks = (void *)clv_align_up((uintptr_t)memory, CLV_TLINE);
+	if (m->block_room)
+		memcpy(blocks, m->blocks, m->block_room * sizeof(*blocks));
 	/* an undo may put back `block_top`, so nodes above it must be readable */
 	memset(blocks + m->block_room, 0, (room - m->block_room) * sizeof(*blocks));
+	clv_mem_free(m->block_memory);
+	m->block_memory = memory;
 	m->blocks = blocks;
 	m->block_room = (uint32_t)room;
 	return true;

@@ -53,15 +53,14 @@ static uint32_t expandable_new(struct clv_torch *m)
 	return m->now.expandable_top++;
 }
 
-uint64_t clv_texpandable_page(const struct clv_torch *m, uint32_t half)
+static uint64_t page_of(const struct clv_torch_settings *s, bool small)
 {
-	return clv_thalf_small(half) ? CLV_TORCH_SMALL_SEGMENT : m->settings.large_segment_size;
+	return small ? CLV_TORCH_SMALL_SEGMENT : s->large_segment_size;
 }
 
-uint64_t clv_texpandable_bytes(const struct clv_torch *m, uint32_t half)
+uint64_t clv_torch_reservation_bytes(const struct clv_torch_settings *s, uint64_t device_total, bool small)
 {
-	uint64_t page = clv_texpandable_page(m, half);
-	uint64_t total = m->device_total ? m->device_total : UNKNOWN_DEVICE_TOTAL;
+	uint64_t page = page_of(s, small), total = device_total ? device_total : UNKNOWN_DEVICE_TOTAL;
 	return (total + total / 8 + page - 1) / page * page;
 }
 
@@ -74,7 +73,7 @@ uint32_t clv_texpandable_put(struct clv_torch *m, uint32_t half, uint64_t stream
 	m->expandables[e] = (struct clv_texpandable){
 		.base = base,
 		.size = size,
-		.page = clv_texpandable_page(m, half),
+		.page = page_of(&m->settings, clv_thalf_small(half)),
 		.used = true,
 	};
 	uint32_t i = clv_tblock_new(m);
@@ -96,10 +95,11 @@ uint32_t clv_texpandable_put(struct clv_torch *m, uint32_t half, uint64_t stream
 
 static uint32_t reserve(struct clv_torch *m, uint32_t half, uint64_t stream, uint64_t wanted)
 {
-	uint64_t size = clv_texpandable_bytes(m, half);
+	bool small = clv_thalf_small(half);
+	uint64_t size = clv_torch_reservation_bytes(&m->settings, m->device_total, small);
 	if (size < wanted)
 		return 0; /* PyTorch would reserve, and the driver refuse to map */
-	uint64_t base = m->source.reserve(m->source.ctx, size, clv_texpandable_page(m, half), stream);
+	uint64_t base = m->source.reserve(m->source.ctx, size, page_of(&m->settings, small), stream);
 	return base ? clv_texpandable_put(m, half, stream, base, size) : 0;
 }
 

@@ -100,12 +100,13 @@ static void merge_around(struct clv_torch *m, uint32_t i)
 	}
 }
 
-bool clv_torch_put_segment(struct clv_torch *m, const struct clv_torch_place *place, uint64_t addr, uint64_t size)
+bool clv_torch_put_segment(struct clv_torch *m, const struct clv_torch_place *place, uint64_t addr, uint64_t size,
+			   const struct clv_torch_lost *lost)
 {
 	uint32_t i, old;
 	while ((old = clv_tset_at_or_below(m, &m->now.index, addr + size - 1)) &&
 	       m->blocks[old].addr + m->blocks[old].size > addr)
-		if (!clv_torch_drop_segment(m, m->blocks[old].addr, NULL, NULL))
+		if (!clv_torch_drop_segment(m, m->blocks[old].addr, lost))
 			return false;
 	if (!clv_tblocks_reserve(m, 1))
 		return false;
@@ -116,16 +117,18 @@ bool clv_torch_put_segment(struct clv_torch *m, const struct clv_torch_place *pl
 
 bool clv_torch_put_expandable(struct clv_torch *m, const struct clv_torch_place *place, uint64_t base, uint64_t size)
 {
-	uint32_t old = clv_tset_at_or_below(m, &m->now.index, base + size - 1);
-	if ((old && m->blocks[old].addr + m->blocks[old].size > base) || !clv_tblocks_reserve(m, 1))
+	uint32_t old = clv_torch_find(m, base);
+	if ((old && m->blocks[old].mapped) || !clv_tblocks_reserve(m, 1))
 		return false;
 	return clv_texpandable_put(m, 2 * place->pool + place->small, place->stream, base, size) != 0;
 }
 
-bool clv_torch_put_mapped(struct clv_torch *m, uint64_t addr, uint64_t size)
+bool clv_torch_put_mapped(struct clv_torch *m, const struct clv_torch_place *place, uint64_t addr, uint64_t size)
 {
 	uint32_t i = clv_torch_find(m, addr);
-	if (!i || m->blocks[i].mapped || !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
+	const struct clv_tblock *at = &m->blocks[i];
+	/* reservations that we take to be larger than they are can overlap */
+	if (!i || at->mapped || at->stream != place->stream || at->half != 2 * place->pool + place->small || !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
 		return false;
 	i = isolate(m, i, addr, size);
 	struct clv_tblock *b = clv_tw_block(m, i);
@@ -204,20 +207,16 @@ uint64_t clv_torch_size_at(const struct clv_torch *m, uint64_t addr, const struc
 	return split ? size : room;
 }
 
-static void drop_block(struct clv_torch *m, uint32_t i, void (*lost)(void *ctx, uint32_t owner), void *ctx)
+static void drop_block(struct clv_torch *m, uint32_t i, const struct clv_torch_lost *lost)
 {
-	struct clv_tblock *b = clv_tw_block(m, i);
-	if (!is_free(b)) {
-		uint32_t owner = b->owner;
-		if (b->allocated)
-			clv_torch_free_requested(m, i);
-		clv_torch_free_completed(m, i); /* merges with what is free around it */
-		if (lost)
-			lost(ctx, owner);
-	}
+	uint32_t owner = m->blocks[i].owner;
+	if (m->blocks[i].allocated)
+		clv_torch_free_requested(m, i);
+	clv_torch_free_completed(m, i); /* merges with what is free around it */
+	lost->fn(lost->ctx, owner);
 }
 
-bool clv_torch_drop_segment(struct clv_torch *m, uint64_t addr, void (*lost)(void *ctx, uint32_t owner), void *ctx)
+bool clv_torch_drop_segment(struct clv_torch *m, uint64_t addr, const struct clv_torch_lost *lost)
 {
 	uint32_t i = clv_torch_find(m, addr), next;
 	if (!i)
@@ -232,7 +231,7 @@ bool clv_torch_drop_segment(struct clv_torch *m, uint64_t addr, void (*lost)(voi
 			i = m->blocks[i].next;
 		if (!i)
 			break;
-		drop_block(m, i, lost, ctx);
+		drop_block(m, i, lost);
 	}
 	for (i = clv_torch_find(m, start); i; i = next) {
 		struct clv_tblock *b = clv_tw_block(m, i);

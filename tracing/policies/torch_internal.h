@@ -24,21 +24,25 @@ struct clv_tlink {
 };
 
 /* A node of a segment's chain of blocks; a member of one ordered set if it is free, of the list of pending frees if it
- * pends; and of the index by address if there is one. */
+ * pends; and of the index by address if there is one. What a descent through a set looks at is in the first cache line: with
+ * tens of thousands of blocks such descents are most of the time of a replay. */
+#define CLV_TLINE 64
 struct clv_tblock {
-	uint64_t addr, size, requested, stream;
-	uint64_t order;     /* tie-break: 0, or the number of the block or of its segment */
-	int64_t gc_base;    /* the pool's count of searches when the block became free */
+	uint64_t addr, size, stream;
+	uint64_t order;      /* tie-break: 0, or the number of the block or of its segment */
+	struct clv_tlink set; /* of `blocks` or `unmapped` of its pool; pending: left and right are the list */
 	uint32_t prev, next;
-	struct clv_tlink set;  /* of `blocks` or `unmapped` of its pool; pending: left and right are the list */
-	struct clv_tlink index;
-	uint32_t half;      /* index of the struct clv_thalf it belongs to */
+	uint32_t half;       /* index of the struct clv_thalf it belongs to */
 	uint32_t expandable; /* index of the expandable segment, 0 for a native one */
+	bool used : 1, allocated : 1, pending : 1, mapped : 1, in_set : 1;
+	bool other_streams : 1; /* recordStream was called */
+
+	uint64_t requested;
+	int64_t gc_base;     /* the pool's count of searches when the block became free */
+	struct clv_tlink index;
 	uint32_t owner;
-	uint32_t epoch;     /* of the undo that has kept its contents */
-	bool used, allocated, pending, mapped, in_set;
-	bool other_streams; /* recordStream was called */
-};
+	uint32_t epoch;      /* of the undo that has kept its contents */
+} __attribute__((aligned(CLV_TLINE)));
 
 /* The order of a set: free blocks by (stream, size, order, address), unmapped ones by (stream, address), all by address. */
 enum clv_torder { CLV_TORDER_FREE, CLV_TORDER_UNMAPPED, CLV_TORDER_ADDRESS };
@@ -101,7 +105,8 @@ struct clv_torch {
 	bool broken;
 	struct clv_tnow now;
 
-	struct clv_tblock *blocks;
+	struct clv_tblock *blocks; /* aligned, within block_memory */
+	void *block_memory;
 	uint32_t block_room;
 	struct clv_thalf *halves;
 	struct clv_tpool *pools;
@@ -190,8 +195,6 @@ uint32_t clv_texpandable_alloc(struct clv_torch *m, uint32_t half, uint64_t stre
 uint32_t clv_texpandable_put(struct clv_torch *m, uint32_t half, uint64_t stream, uint64_t base, uint64_t size);
 void clv_texpandable_drop(struct clv_torch *m, uint32_t expandable);
 void clv_texpandable_unmap(struct clv_torch *m, uint32_t i); /* the free block i: whole pages go back */
-uint64_t clv_texpandable_page(const struct clv_torch *m, uint32_t half);
-uint64_t clv_texpandable_bytes(const struct clv_torch *m, uint32_t half); /* of the addresses of one */
 uint64_t clv_tstranded(const struct clv_torch *m, const struct clv_tblock *b); /* of a free, mapped block */
 
 #endif

@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define MAX_OOM_POOLS 16 /* that a failed request is tried in */
+
 /* What a try supposes beyond the recording. */
 struct guess {
 	uint32_t pool;       /* that the request was put to */
@@ -78,13 +80,18 @@ static bool matches(struct clv_step *s, enum clv_action action, uint64_t addr, u
 	return true;
 }
 
-/* Without a known limit the driver refused where the recording goes on with releases, or ends in an OOM. */
-static bool refused(struct clv_step *s)
+static bool may_be_refused(struct clv_step *s)
 {
 	const struct clv_event_record *e = next_event(s);
 	bool goes_on = e ? e->action != CLV_ACTION_SEGMENT_ALLOC && e->action != CLV_ACTION_SEGMENT_MAP
 			 : s->end < s->h->event_count && s->h->events[s->end].action == CLV_ACTION_OOM;
-	if (!s->may_refuse || !goes_on)
+	return s->may_refuse && goes_on;
+}
+
+/* Without a known limit the driver refused where the recording goes on with releases, or ends in an OOM. */
+static bool refused(struct clv_step *s)
+{
+	if (!may_be_refused(s))
 		return false;
 	s->refusals++;
 	return true;
@@ -111,16 +118,23 @@ static void device_free(void *ctx, uint64_t addr, uint64_t size)
 		fail_at(ctx, "segment_free", addr, size);
 }
 
-/* The first mapping in a new expandable segment is at its base. If the driver refuses it, it comes with a later step. */
+/* The first mapping in a new expandable segment is at its base. If the driver refuses that, it comes with a later step: the
+ * next one of the stream that is not in a segment which the stream has. */
 static uint64_t reserve(void *ctx, uint64_t size, uint64_t page, uint64_t stream)
 {
 	struct clv_step *s = ctx;
+	const struct clv_event_record *e = next_event(s);
 	if (s->failed)
 		return 0;
-	for (uint32_t i = s->cursor; i < s->h->event_count; i++) {
-		const struct clv_event_record *e = &s->h->events[i];
-		if (e->action == CLV_ACTION_SEGMENT_MAP && s->trace->streams[e->stream] == stream &&
-		    !clv_torch_find(s->m, e->addr))
+	if (e && e->action == CLV_ACTION_SEGMENT_MAP)
+		return e->addr;
+	for (uint32_t i = s->cursor; may_be_refused(s) && i < s->h->event_count; i++) {
+		struct clv_torch_block_info b;
+		e = &s->h->events[i];
+		if (e->action != CLV_ACTION_SEGMENT_MAP || s->trace->streams[e->stream] != stream)
+			continue;
+		clv_torch_block_get(s->m, clv_torch_find(s->m, e->addr), &b);
+		if (!b.size || b.stream != stream)
 			return e->addr;
 	}
 	fail_at(s, "segment_map", 0, page);
@@ -427,27 +441,11 @@ static bool try_request(struct clv_step *s, const struct shape *shape, uint32_t 
 	return try(s, &g, true);
 }
 
-/* Whether the segment made by an event is given back later. */
-bool clv_step_vanishes(const struct clv_step *s, uint32_t made)
-{
-	const struct clv_event_record *e = &s->h->events[made];
-	if (e->action != CLV_ACTION_SEGMENT_ALLOC || e->pool)
-		return false;
-	for (uint32_t i = made + 1; i < s->h->event_count; i++) {
-		const struct clv_event_record *f = &s->h->events[i];
-		if (f->addr == e->addr && f->action == CLV_ACTION_SEGMENT_FREE)
-			return true;
-		if (f->addr == e->addr && f->action == CLV_ACTION_SEGMENT_ALLOC)
-			return false;
-	}
-	return false;
-}
-
-/* A new segment that the default pool did not need, and that vanishes: it was of a private pool that vanished with it. The
- * newest one that needs it, else one more. */
+/* A new segment that the default pool did not need, and that vanishes: it was of a private pool, which may have vanished with
+ * it. The newest one that needs it, else one more. */
 static bool try_vanished(struct clv_step *s, const struct shape *shape, uint32_t made)
 {
-	for (uint32_t pool = s->pool_count; pool-- > s->first_vanished;)
+	for (uint32_t pool = s->pool_count; --pool > 0;)
 		if (!clv_torch_pool_released(s->m, pool) && try_request(s, shape, pool)) {
 			clv_map_slot(s->vanished, made)->value = pool; /* there is a slot already */
 			return true;
@@ -471,7 +469,7 @@ static bool try_alloc(struct clv_step *s, const struct shape *shape)
 	bool known = s->vanished && made != CLV_NO_BLOCK && clv_map_get(s->vanished, made) == CLV_STEP_ANY_POOL;
 	if (!known && try_request(s, shape, clv_step_pool(s)))
 		return true;
-	if (!s->vanished || made == CLV_NO_BLOCK || !(known || clv_step_vanishes(s, made)))
+	if (!s->vanished || made == CLV_NO_BLOCK || !(known || s->vanishes[made]))
 		return false;
 	struct clv_map_slot *slot = clv_map_slot(s->vanished, made);
 	if (!slot) {
@@ -492,7 +490,7 @@ bool clv_step_request(struct clv_step *s)
 				return true;
 		} else {
 			/* a failed request has no address to tell its pool by */
-			for (uint32_t pool = 0; pool < s->pool_count; pool++)
+			for (uint32_t pool = 0; pool < s->pool_count && pool < MAX_OOM_POOLS; pool++)
 				if (try_request(s, &shape, pool))
 					return true;
 		}

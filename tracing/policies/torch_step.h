@@ -27,6 +27,7 @@ struct clv_step {
 	/* Pools of segments that vanished, by the segment_alloc event that made them; CLV_STEP_ANY_POOL: of some such pool. The
 	 * final state does not tell them, but without them the recording makes no sense. */
 	struct clv_map *vanished;
+	const uint8_t *vanishes; /* with `vanished`: by event, whether the segment that it made is given back later */
 	const struct clv_torch_settings *settings;
 	uint64_t peak_reserved; /* by the recorded segment events */
 	bool limit_known;
@@ -63,7 +64,6 @@ bool clv_step_request(struct clv_step *s);
 bool clv_step_quiet(struct clv_step *s);
 
 void clv_step_complete(struct clv_step *s, uint32_t id);         /* of a FREE_COMPLETED event */
-bool clv_step_vanishes(const struct clv_step *s, uint32_t made); /* the segment that an event made */
 bool clv_step_ignored(const struct clv_event_record *e);         /* an event that is nothing to the allocator */
 uint32_t clv_step_pool(const struct clv_step *s);                /* of the ALLOC at `end` */
 struct clv_torch_request clv_step_asked(const struct clv_step *s, uint32_t pool); /* by the event at `end` */

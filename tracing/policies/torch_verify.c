@@ -2,38 +2,13 @@
 #include "torch_verify.h"
 
 #include "../memory.h"
-#include "torch_force.h"
-#include "torch_step.h"
-#include "torch_window.h"
+#include "torch_walk.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* How often a file is walked in search of an explanation, and how many events in all. */
-#define MAX_WALKS 64
+#define MAX_WALKS 1000
 #define MAX_WALKED 100000000u
-
-#define SOME_DEVICE ((uint64_t)4 << 40) /* addresses of an expandable segment on a device of unknown size */
-
-struct verify {
-	struct clv_step step;
-	const struct clv_trace *trace;
-	const struct clv_history *h;
-	struct clv_torch_settings settings;
-	struct clv_torch *m;
-	struct clv_verify_result *out;
-	uint64_t limit, total;
-	uint64_t address_bytes; /* of an expandable segment */
-	bool cut;               /* the first request may have lost its first events */
-
-	/* where garbage collection is on: free segments from before the window, whose age is not known, by address */
-	struct clv_map aged;
-	uint32_t aged_count;
-
-	uint32_t suspects[2]; /* segment_allocs at the first mismatch that may be of vanished pools, or CLV_NO_BLOCK */
-	bool suspect_tie;     /* at the first mismatch the recording took a block like that which the model took */
-};
 
 const char *clv_inferred_name(enum clv_inferred i)
 {
@@ -43,418 +18,6 @@ const char *clv_inferred_name(enum clv_inferred i)
 #undef X
 	};
 	return (size_t)i < CLV_ARRAY_LEN(names) ? names[i] : "unknown";
-}
-
-/* ---- the start ---- */
-
-/* A pool whose segments are not expandable although the setting says so has an allocator of its own. */
-static bool make_pools(struct verify *v)
-{
-	for (uint32_t p = 1; p < v->h->pool_count; p++) {
-		struct clv_torch_pool_options options = {false};
-		for (uint32_t i = 0; v->settings.expandable && i < v->h->segment_count; i++)
-			if (v->h->segments[i].pool == p && !v->h->segments[i].expandable)
-				options.custom_allocator = true;
-		if (clv_torch_pool_create(v->m, &options) != p)
-			return false;
-	}
-	v->step.pool_count = v->step.first_vanished = v->h->pool_count ? v->h->pool_count : 1;
-	return true;
-}
-
-static int by_base(const void *a, const void *b)
-{
-	uint64_t x = ((const struct clv_window_reserved *)a)->base, y = ((const struct clv_window_reserved *)b)->base;
-	return x < y ? -1 : x > y;
-}
-
-static void put_reserved(struct verify *v, struct clv_torch_window *w)
-{
-	if (w->reserved_count)
-		qsort(w->reserved, w->reserved_count, sizeof(*w->reserved), by_base);
-	for (uint32_t i = 0; i < w->reserved_count; i++) {
-		const struct clv_window_reserved *r = &w->reserved[i];
-		uint64_t size = v->address_bytes, page = r->small ? 2 * CLV_MIB : v->settings.large_segment_size;
-		if (i + 1 < w->reserved_count)
-			size = clv_min_u64(size, w->reserved[i + 1].base - r->base);
-		size = size / page * page;
-		if (size)
-			clv_torch_put_expandable(v->m, &(struct clv_torch_place){r->stream, r->pool, r->small}, r->base, size);
-	}
-}
-
-/* What the recording itself says was reserved at most. */
-static uint64_t recorded_peak(const struct clv_history *h, const struct clv_torch_window *w)
-{
-	uint64_t held = 0, peak;
-	for (uint32_t i = 0; i < w->range_count; i++)
-		held += w->ranges[i].size;
-	peak = held;
-	for (uint32_t i = 0; i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action == CLV_ACTION_SEGMENT_ALLOC || e->action == CLV_ACTION_SEGMENT_MAP)
-			held += e->size;
-		else if (e->action == CLV_ACTION_SEGMENT_FREE || e->action == CLV_ACTION_SEGMENT_UNMAP)
-			held -= clv_min_u64(held, e->size);
-		peak = clv_max_u64(peak, held);
-	}
-	return peak;
-}
-
-/* Garbage collection releases by age, and how long a segment was free before the window nobody knows. */
-static bool note_aged(struct verify *v, const struct clv_torch_window *w)
-{
-	if (!v->step.limit_known || v->settings.gc_threshold <= 0.0)
-		return true;
-	for (uint32_t i = 0; i < w->range_count; i++) {
-		const struct clv_window_range *r = &w->ranges[i];
-		struct clv_torch_block_info b;
-		clv_torch_block_get(v->m, clv_torch_find(v->m, r->addr), &b);
-		if (r->small || r->expandable || r->pool || b.allocated || b.pending || b.size != r->size)
-			continue;
-		struct clv_map_slot *slot = clv_map_slot(&v->aged, r->addr);
-		if (!slot)
-			return false;
-		slot->value = 1;
-		v->aged_count++;
-	}
-	return true;
-}
-
-/* An event that ends what is not known of such a segment: it is given back, or its front is in use again. */
-static void forget_aged(struct verify *v, uint32_t i)
-{
-	const struct clv_event_record *e = &v->h->events[i];
-	if (e->action != CLV_ACTION_ALLOC && e->action != CLV_ACTION_SEGMENT_FREE)
-		return;
-	if (clv_map_get(&v->aged, e->addr) != 1)
-		return;
-	clv_map_slot(&v->aged, e->addr)->value = 0;
-	if (--v->aged_count == 0)
-		v->out->exact_from_event = clv_max_u64(v->out->exact_from_event, (uint64_t)i + 1);
-}
-
-static bool start(struct verify *v, struct clv_error *err)
-{
-	struct clv_torch_window w;
-	if (!clv_torch_window_init(&w, v->trace, v->h, &v->settings, v->address_bytes, err))
-		return false;
-	put_reserved(v, &w);
-	for (uint32_t i = 0; i < w.range_count; i++) {
-		const struct clv_window_range *r = &w.ranges[i];
-		struct clv_torch_place place = {r->stream, r->pool, r->small};
-		if (r->expandable)
-			clv_torch_put_mapped(v->m, r->addr, r->size);
-		else if (r->size)
-			clv_torch_put_segment(v->m, &place, r->addr, r->size);
-	}
-	v->out->inferred[CLV_INFERRED_INITIAL_SEGMENT] = w.range_count;
-	for (uint32_t i = 0; i < w.block_count; i++) {
-		const struct clv_window_block *b = &w.blocks[i];
-		struct clv_torch_request request = {.size = b->requested, .stream = b->stream, .owner = b->block};
-		uint32_t block = clv_torch_put_block(v->m, b->addr, b->size, &request);
-		if (!block)
-			continue;
-		if (b->pending)
-			clv_torch_free_requested(v->m, block);
-		v->step.block_of[b->block] = block;
-		v->out->inferred[CLV_INFERRED_INITIAL_BLOCK]++;
-	}
-	v->out->exact_from_event = clv_min_u64(w.exact_from, v->h->event_count);
-	v->cut = w.range_count != 0;
-	v->step.peak_reserved = recorded_peak(v->h, &w);
-	bool ok = note_aged(v, &w);
-	clv_torch_window_free(&w);
-	return ok || clv_error_set(err, "out of host memory");
-}
-
-/* ---- after a mismatch: the model is put where the recording is ---- */
-
-static void lost(void *ctx, uint32_t owner)
-{
-	struct verify *v = ctx;
-	if (owner < v->h->block_count)
-		v->step.block_of[owner] = CLV_TORCH_NONE;
-}
-
-/* A free whose request was not recorded: it completes where it stands, and is the program's own step. */
-static bool frees_alone(const struct verify *v, const struct clv_event_record *e)
-{
-	struct clv_torch_block_info b;
-	if (e->action != CLV_ACTION_FREE_COMPLETED || e->block == CLV_NO_BLOCK)
-		return false;
-	clv_torch_block_get(v->m, v->step.block_of[e->block], &b);
-	return b.allocated;
-}
-
-static bool is_request(const struct verify *v, uint32_t i)
-{
-	return i < v->h->event_count &&
-	       (v->h->events[i].action == CLV_ACTION_ALLOC || v->h->events[i].action == CLV_ACTION_OOM);
-}
-
-/* What the request at the end of the step asks for tells whether its new segment is of the small pool. */
-static bool small_step(const struct verify *v, uint32_t end)
-{
-	return is_request(v, end) && clv_torch_round(&v->settings, v->h->events[end].size) <= CLV_MIB;
-}
-
-static void put_event(struct verify *v, uint32_t i)
-{
-	const struct clv_event_record *e = &v->h->events[i];
-	struct clv_torch_place place = {v->trace->streams[e->stream], e->pool, small_step(v, v->step.end)};
-	switch ((enum clv_action)e->action) {
-	case CLV_ACTION_FREE_COMPLETED:
-		clv_step_complete(&v->step, e->block);
-		break;
-	case CLV_ACTION_SEGMENT_ALLOC:
-		if (e->size)
-			clv_torch_put_segment(v->m, &place, e->addr, e->size);
-		break;
-	case CLV_ACTION_SEGMENT_FREE:
-		clv_torch_drop_segment(v->m, e->addr, lost, v);
-		break;
-	case CLV_ACTION_SEGMENT_MAP:
-		if (e->size && !clv_torch_put_mapped(v->m, e->addr, e->size) &&
-		    clv_torch_put_expandable(v->m, &place, e->addr, v->address_bytes))
-			clv_torch_put_mapped(v->m, e->addr, e->size);
-		break;
-	case CLV_ACTION_SEGMENT_UNMAP:
-		if (e->size)
-			clv_torch_put_unmapped(v->m, e->addr, e->size);
-		break;
-	default:
-		break;
-	}
-}
-
-static bool is_segment_event(const struct clv_event_record *e)
-{
-	return e->action >= CLV_ACTION_SEGMENT_ALLOC && e->action <= CLV_ACTION_SEGMENT_UNMAP;
-}
-
-/* The segment_alloc that made the native segment at an address, before the step at hand; CLV_NO_BLOCK: none did. */
-static uint32_t made_by(const struct verify *v, uint64_t addr)
-{
-	for (uint32_t i = v->step.end; addr && i-- > 0;) {
-		const struct clv_event_record *e = &v->h->events[i];
-		if (e->action == CLV_ACTION_SEGMENT_ALLOC && addr >= e->addr && addr - e->addr < e->size)
-			return clv_step_vanishes(&v->step, i) ? i : CLV_NO_BLOCK;
-	}
-	return CLV_NO_BLOCK;
-}
-
-/* What could explain the first mismatch: the segment that the model took from, or gave back, or that the recording took
- * from, was of a pool that the final state does not show; or equal blocks are told apart by something else. */
-static void note_suspects(struct verify *v)
-{
-	const struct clv_step *s = &v->step;
-	const struct clv_event_record *e = s->end < v->h->event_count ? &v->h->events[s->end] : NULL;
-	struct clv_torch_block_info ours, theirs;
-	bool alloc = e && e->action == CLV_ACTION_ALLOC;
-	v->suspects[0] = made_by(v, s->wrong_at);
-	v->suspects[1] = alloc ? made_by(v, e->addr) : CLV_NO_BLOCK;
-	clv_torch_block_get(v->m, clv_torch_find(v->m, s->wrong_at), &ours);
-	clv_torch_block_get(v->m, alloc ? clv_torch_find(v->m, e->addr) : CLV_TORCH_NONE, &theirs);
-	v->suspect_tie = s->wrong_addr && ours.size && ours.size == theirs.size && ours.addr != theirs.addr;
-}
-
-static void note_mismatch(struct verify *v)
-{
-	struct clv_verify_result *out = v->out;
-	const struct clv_step *s = &v->step;
-	uint64_t wrong = 0;
-	for (uint32_t i = s->furthest; i < s->end; i++)
-		wrong += is_segment_event(&v->h->events[i]);
-	wrong = s->wrong_segment && !wrong ? 1 : wrong;
-	out->segment_mismatches += wrong;
-	out->address_mismatches += s->wrong_addr;
-	out->oom_mismatches += s->wrong_oom;
-	if (s->furthest >= out->exact_from_event && !v->aged_count)
-		out->late_mismatches += wrong + s->wrong_addr + s->wrong_oom;
-	if (out->first_mismatch.set)
-		return;
-	note_suspects(v);
-	out->first_mismatch.set = true;
-	out->first_mismatch.event = s->furthest;
-	snprintf(out->first_mismatch.text, sizeof(out->first_mismatch.text), "%s", s->text);
-}
-
-/* The step that begins at s->first was not explained. */
-static void resynchronise(struct verify *v, bool request)
-{
-	struct clv_step *s = &v->step;
-	uint32_t first = s->first;
-	if (v->cut && request)
-		v->out->exact_from_event = clv_max_u64(v->out->exact_from_event, (uint64_t)s->end + 1);
-	else
-		note_mismatch(v);
-	for (uint32_t i = first; i < s->end; i++)
-		put_event(v, i);
-	s->freed_count = 0;
-	const struct clv_event_record *e = request ? &v->h->events[s->end] : NULL;
-	if (!e || e->action != CLV_ACTION_ALLOC)
-		return;
-	struct clv_torch_request asked = clv_step_asked(s, 0);
-	uint64_t size = clv_torch_size_at(v->m, e->addr, &asked);
-	s->block_of[e->block] = size ? clv_torch_put_block(v->m, e->addr, size, &asked) : CLV_TORCH_NONE;
-}
-
-/* ---- the walk ---- */
-
-static uint32_t step_end(const struct verify *v, uint32_t i)
-{
-	for (; i < v->h->event_count; i++) {
-		const struct clv_event_record *e = &v->h->events[i];
-		if (clv_step_ignored(e))
-			continue;
-		if (is_request(v, i) || e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e))
-			break;
-	}
-	return i;
-}
-
-static uint32_t walk_free(struct verify *v, uint32_t i)
-{
-	const struct clv_event_record *e = &v->h->events[i];
-	uint32_t block = e->block == CLV_NO_BLOCK ? CLV_TORCH_NONE : v->step.block_of[e->block];
-	bool at_once = i + 1 < v->h->event_count && e[1].action == CLV_ACTION_FREE_COMPLETED && e[1].block == e->block;
-	if (e->action == CLV_ACTION_FREE_COMPLETED) {
-		clv_torch_free(v->m, block);
-		v->step.block_of[e->block] = CLV_TORCH_NONE;
-		return i + 1;
-	}
-	if (!at_once) {
-		v->out->inferred[CLV_INFERRED_DEFERRED_FREE]++;
-		if (block)
-			clv_torch_free_requested(v->m, block);
-		return i + 1;
-	}
-	if (block) {
-		clv_torch_free(v->m, block);
-		v->step.block_of[e->block] = CLV_TORCH_NONE;
-	}
-	return i + 2;
-}
-
-static uint32_t walk_step(struct verify *v, uint32_t i)
-{
-	struct clv_step *s = &v->step;
-	s->first = i;
-	s->end = step_end(v, i);
-	for (uint32_t k = i; k < s->end; k++)
-		v->out->segment_events += is_segment_event(&v->h->events[k]);
-	bool request = is_request(v, s->end);
-	if (!(request ? clv_step_request(s) : clv_step_quiet(s)) && !s->broken)
-		resynchronise(v, request);
-	for (uint32_t k = i; v->aged_count && k <= s->end && k < v->h->event_count; k++)
-		forget_aged(v, k);
-	if (!request)
-		return s->end;
-	v->cut = false;
-	return s->end + 1;
-}
-
-static void walk(struct verify *v)
-{
-	for (uint32_t i = 0; i < v->h->event_count && !v->step.broken && !clv_torch_broken(v->m);) {
-		const struct clv_event_record *e = &v->h->events[i];
-		if (e->action == CLV_ACTION_FREE_REQUESTED || frees_alone(v, e)) {
-			i = walk_free(v, i);
-			continue;
-		}
-		v->step.first = v->step.end = i;
-		if (clv_step_ignored(e)) {
-			i++;
-		} else if (e->action == CLV_ACTION_ALLOC) {
-			struct clv_torch_request request = clv_step_asked(&v->step, clv_step_pool(&v->step));
-			uint32_t block = clv_torch_malloc_cached_at(v->m, &request, e->addr);
-			v->out->allocs++;
-			if (block) {
-				v->step.block_of[e->block] = block;
-				v->cut = false;
-				if (CLV_UNLIKELY(v->aged_count))
-					forget_aged(v, i);
-				i++;
-			} else {
-				i = walk_step(v, i);
-			}
-		} else {
-			uint32_t end = step_end(v, i);
-			v->out->allocs += end < v->h->event_count && v->h->events[end].action == CLV_ACTION_ALLOC;
-			v->out->ooms += end < v->h->event_count && v->h->events[end].action == CLV_ACTION_OOM;
-			i = walk_step(v, i);
-		}
-	}
-}
-
-/* ---- the end ---- */
-
-static bool final_state(const struct verify *v)
-{
-	const struct clv_history *h = v->h;
-	uint64_t bytes = 0;
-	if (!h->has_state)
-		return true;
-	for (uint32_t i = 0; i < h->block_record_count; i++) {
-		const struct clv_block_record *r = &h->blocks[i];
-		struct clv_torch_block_info b;
-		uint32_t block = clv_torch_find(v->m, r->addr);
-		clv_torch_block_get(v->m, block, &b);
-		if (!block || !b.mapped || b.addr != r->addr || b.size != r->size ||
-		    b.allocated != (r->state == CLV_BLOCK_ACTIVE) || b.pending != (r->state == CLV_BLOCK_PENDING_FREE))
-			return false;
-		bytes += r->size;
-	}
-	return bytes == clv_torch_reserved(v->m);
-}
-
-/* One walk over the whole history. */
-static bool run(struct verify *v, struct clv_map *vanished, struct clv_verify_result *out, struct clv_error *err)
-{
-	struct clv_torch_config config = {
-		.settings = v->settings,
-		.source = clv_step_source(&v->step),
-		.limit = v->limit,
-		.device_total = v->total,
-		.find = true,
-	};
-	*out = (struct clv_verify_result){0};
-	v->out = out;
-	v->suspects[0] = v->suspects[1] = CLV_NO_BLOCK;
-	v->suspect_tie = false;
-	clv_step_init(&v->step);
-	v->step.trace = v->trace;
-	v->step.h = v->h;
-	v->step.out = out;
-	v->step.settings = &v->settings;
-	v->step.vanished = vanished;
-	v->step.limit_known = v->limit != CLV_TORCH_UNLIMITED;
-	v->step.block_of = clv_mem_zalloc((size_t)v->h->block_count + 1, sizeof(*v->step.block_of));
-	v->m = v->step.m = clv_torch_open(&config);
-	bool ok = v->step.block_of && v->m && make_pools(v) && start(v, err);
-	if (ok) {
-		walk(v);
-		ok = !v->step.broken && !clv_torch_broken(v->m);
-	}
-	if (ok) {
-		struct clv_torch_stats stats;
-		clv_torch_get_stats(v->m, &stats);
-		out->final_state_matches = final_state(v);
-		out->retries = stats.num_alloc_retries;
-		out->peak_reserved_bytes = (uint64_t)stats.of[CLV_TORCH_ALL][CLV_TORCH_RESERVED_BYTES].peak;
-		out->stranded_peak_bytes = stats.stranded_peak_bytes;
-		if (v->aged_count)
-			out->exact_from_event = v->h->event_count;
-	}
-	clv_torch_close(v->m);
-	clv_mem_free(v->step.block_of);
-	clv_map_free(&v->aged);
-	v->aged_count = 0;
-	clv_step_done(&v->step);
-	if (!ok)
-		clv_verify_free(out);
-	return ok || clv_error_set(err, "out of host memory");
 }
 
 static bool clean(const struct clv_verify_result *r)
@@ -470,14 +33,15 @@ static void take(struct clv_verify_result *out, struct clv_verify_result *better
 
 /* Later versions of PyTorch tell equal blocks apart otherwise, and the file does not say which version wrote it. Another
  * rule is believed only if it explains the whole file. */
-static bool try_tie_breaks(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+static bool try_tie_breaks(struct clv_walk *v, struct clv_verify_result *out, struct clv_error *err)
 {
 	static const enum clv_torch_tie_break others[] = {CLV_TORCH_TIE_SEGMENT, CLV_TORCH_TIE_COUNTER};
 	for (size_t i = 0; v->suspect_tie && i < CLV_ARRAY_LEN(others) && !clean(out); i++) {
-		struct verify again = *v;
+		struct clv_walk again = *v;
 		struct clv_verify_result r;
 		again.settings.tie_break = others[i];
-		if (!run(&again, NULL, &r, err))
+		again.trial = true;
+		if (!clv_walk_run(&again, NULL, &r, err))
 			return false;
 		if (!clean(&r)) {
 			clv_verify_free(&r);
@@ -490,7 +54,7 @@ static bool try_tie_breaks(struct verify *v, struct clv_verify_result *out, stru
 }
 
 /* A walk in which the segments of some events are taken to be of pools that vanished; it finds more of them by itself. */
-static bool run_vanished(struct verify *v, const uint32_t *made, uint32_t count, struct clv_verify_result *out,
+static bool run_vanished(struct clv_walk *v, const uint32_t *made, uint32_t count, struct clv_verify_result *out,
 			 struct clv_error *err)
 {
 	struct clv_map vanished = {0};
@@ -501,56 +65,162 @@ static bool run_vanished(struct verify *v, const uint32_t *made, uint32_t count,
 		if (ok)
 			slot->value = CLV_STEP_ANY_POOL;
 	}
-	ok = ok ? run(v, &vanished, out, err) : clv_error_set(err, "out of host memory");
+	ok = ok ? clv_walk_run(v, &vanished, out, err) : clv_error_set(err, "out of host memory");
 	clv_map_free(&vanished);
 	return ok;
 }
 
-/* Pools that were there and vanished with all their segments. Each walk may show one more segment to be of them, as long as
- * the first mismatch moves on; in the end they are believed only if they explain the whole file. */
-static bool try_vanished_pools(struct verify *v, struct clv_verify_result *out, struct clv_error *err)
+static bool in_set_order(const struct clv_walk *v, const struct clv_event_record *a, const struct clv_event_record *b)
 {
-	uint32_t made[MAX_WALKS + 1], count = 0;
-	uint32_t tried = CLV_NO_BLOCK, suspects[2] = {v->suspects[0], v->suspects[1]};
-	uint64_t reached = out->first_mismatch.event;
+	uint64_t s = v->trace->streams[a->stream], t = v->trace->streams[b->stream];
+	return s != t ? s < t : a->size != b->size ? a->size < b->size : a->addr < b->addr;
+}
+
+/* The end of a run of segments given back, and whether they are a flush and nothing else: where a request follows, some may
+ * be of another fallback, which has another order. */
+static uint32_t flush_end(const struct clv_walk *v, uint32_t i, bool *pure)
+{
+	const struct clv_history *h = v->h;
+	while (i < h->event_count && h->events[i].action == CLV_ACTION_SEGMENT_FREE)
+		i++;
+	bool others = v->settings.gc_threshold > 0.0 || v->settings.max_split_size != CLV_TORCH_UNLIMITED;
+	*pure = !others || i == h->event_count ||
+		(h->events[i].action != CLV_ACTION_ALLOC && h->events[i].action != CLV_ACTION_OOM &&
+		 !clv_walk_is_segment_event(&h->events[i]));
+	return i;
+}
+
+/* A flush gives back the default pool's large segments in the order of its set, then its small ones, then those of pools
+ * that nobody uses any more: what comes after a break of that order was of such a pool. The events that made these go to
+ * `made`. */
+static bool released_after_default(struct clv_walk *v, uint32_t *made, uint32_t *count)
+{
+	const struct clv_history *h = v->h;
+	struct clv_map maker = {0};
+	bool ok = true;
+	for (uint32_t i = 0; ok && i < h->event_count && *count < MAX_WALKS / 2; i++) {
+		const struct clv_event_record *e = &h->events[i];
+		if (e->action == CLV_ACTION_SEGMENT_ALLOC) {
+			struct clv_map_slot *slot = clv_map_slot(&maker, e->addr);
+			ok = slot != NULL;
+			if (ok)
+				slot->value = i;
+		}
+		if (e->action != CLV_ACTION_SEGMENT_FREE)
+			continue;
+		bool pure, broken = false;
+		uint32_t end = flush_end(v, i, &pure);
+		for (uint32_t k = i + 1; pure && k < end && *count < MAX_WALKS / 2; k++) {
+			const struct clv_event_record *f = &h->events[k];
+			bool small = f->size == 2 * CLV_MIB, was_small = f[-1].size == 2 * CLV_MIB;
+			uint32_t event = clv_map_get(&maker, f->addr);
+			broken |= small != was_small ? was_small : !in_set_order(v, f - 1, f);
+			if (broken && event != CLV_MAP_NONE && !f->pool)
+				made[(*count)++] = event;
+		}
+		i = end - 1;
+	}
+	clv_map_free(&maker);
+	return ok;
+}
+
+static bool listed(const uint32_t *made, uint32_t count, uint32_t event)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (made[i] == event)
+			return true;
+	return event == CLV_NO_BLOCK;
+}
+
+/* Pools that were there and vanished with all their segments. A walk's first mismatch suggests segments that may be of them;
+ * what moves the first mismatch on is kept, and what only shows one more such segment there is followed until it does, or
+ * given up. In the end all that is believed only if it explains the whole file. The first `kept` of `made` are given. */
+static bool search_vanished(struct clv_walk *v, uint32_t *made, uint32_t kept, struct clv_verify_result *out,
+			    struct clv_error *err)
+{
+	uint32_t count = kept, next = 2, suspects[2];
+	uint64_t reached = 0;
 	uint64_t walks = clv_min_u64(MAX_WALKS, MAX_WALKED / (v->h->event_count + (uint64_t)1));
-	for (unsigned next = 0; walks; walks--) {
-		struct verify again = *v;
+	while (walks--) {
+		struct clv_walk again = *v;
 		struct clv_verify_result r;
-		if (!run_vanished(&again, made, count + (tried != CLV_NO_BLOCK), &r, err))
+		again.trial = true;
+		if (!run_vanished(&again, made, count, &r, err))
 			return false;
 		if (clean(&r)) {
 			take(out, &r);
 			return true;
 		}
-		if (r.first_mismatch.set && r.first_mismatch.event > reached) {
-			reached = r.first_mismatch.event;
-			memcpy(suspects, again.suspects, sizeof(suspects));
-			count += tried != CLV_NO_BLOCK;
-			next = 0;
-		}
+		uint64_t event = r.first_mismatch.event;
+		bool further = r.first_mismatch.set && event > reached;
+		bool beside = r.first_mismatch.set && event == reached && count > kept && count < MAX_WALKS;
 		clv_verify_free(&r);
-		while (next < 2 && suspects[next] == CLV_NO_BLOCK)
+		if (further) {
+			reached = event;
+			kept = count;
+			next = 0;
+			memcpy(suspects, again.suspects, sizeof(suspects));
+		} else if (beside && !listed(made, count, again.suspects[0]) && v->vanishes[again.suspects[0]]) {
+			made[count++] = again.suspects[0];
+			continue;
+		}
+		count = kept;
+		while (next < 2 && (listed(made, count, suspects[next]) || !v->vanishes[suspects[next]]))
 			next++;
-		if (next == 2)
+		if (next == 2 || count == MAX_WALKS)
 			return true;
-		made[count] = tried = suspects[next++];
+		made[count++] = suspects[next++];
 	}
 	return true;
+}
+
+/* Which segments are given back within the window, and so could be of a pool that the final state does not show. */
+static bool find_vanishing(struct clv_walk *v)
+{
+	struct clv_map ends = {0}; /* 1: the next event at the address gives the segment back */
+	bool ok = true;
+	v->vanishes = clv_mem_zalloc(v->h->event_count, 1);
+	for (uint32_t i = v->h->event_count; v->vanishes && ok && i-- > 0;) {
+		const struct clv_event_record *e = &v->h->events[i];
+		bool gives = e->action == CLV_ACTION_SEGMENT_FREE;
+		if (!gives && e->action != CLV_ACTION_SEGMENT_ALLOC)
+			continue;
+		struct clv_map_slot *slot = clv_map_slot(&ends, e->addr);
+		ok = slot != NULL;
+		if (!ok)
+			break;
+		v->vanishes[i] = !gives && slot->value == 1 && !e->pool;
+		slot->value = gives;
+	}
+	clv_map_free(&ends);
+	return ok && v->vanishes;
+}
+
+static bool try_vanished_pools(struct clv_walk *v, struct clv_verify_result *out, struct clv_error *err)
+{
+	uint32_t *made = clv_mem_realloc(NULL, MAX_WALKS, sizeof(*made)), given = 0;
+	bool ok = made && find_vanishing(v) && released_after_default(v, made, &given);
+	if (!ok)
+		clv_error_set(err, "out of host memory");
+	else
+		ok = search_vanished(v, made, given, out, err) &&
+		     (clean(out) || !given || search_vanished(v, made, 0, out, err));
+	clv_mem_free(made);
+	clv_mem_free(v->vanishes);
+	v->vanishes = NULL;
+	return ok;
 }
 
 bool clv_torch_verify(const struct clv_trace *trace, const struct clv_history *history, struct clv_verify_result *out,
 		      struct clv_error *err)
 {
-	struct verify v = {.trace = trace, .h = history};
+	struct clv_walk v = {.trace = trace, .h = history};
 	*out = (struct clv_verify_result){0};
 	if (!clv_torch_settings_recorded(&v.settings, &trace->torch, err))
 		return false;
 	v.limit = clv_torch_recorded_limit(&trace->torch);
 	v.total = trace->torch.has_probe ? trace->torch.total_bytes : 0;
-	uint64_t total = v.total ? v.total : SOME_DEVICE, page = v.settings.large_segment_size;
-	v.address_bytes = (total + total / 8 + page - 1) / page * page;
-	if (!run(&v, NULL, out, err))
+	if (!clv_walk_run(&v, NULL, out, err))
 		return false;
 	if (!clean(out) && !(try_tie_breaks(&v, out, err) && (clean(out) || try_vanished_pools(&v, out, err)))) {
 		clv_verify_free(out);

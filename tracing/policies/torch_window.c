@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "torch_window.h"
+#include "torch_window_internal.h"
 
 #include "../map.h"
 #include "../memory.h"
@@ -9,16 +9,7 @@
 
 #define TAIL CLV_MIB /* the most that PyTorch leaves at the end of a large block */
 
-struct builder {
-	struct clv_torch_window *w;
-	const struct clv_trace *trace;
-	const struct clv_history *h;
-	const struct clv_torch_settings *settings;
-	uint64_t address_bytes;
-	uint32_t room;
-};
-
-static bool add_range(struct builder *b, const struct clv_window_range *r)
+bool clv_window_add_range(struct clv_window_builder *b, const struct clv_window_range *r)
 {
 	struct clv_torch_window *w = b->w;
 	if (w->range_count == b->room) {
@@ -33,7 +24,7 @@ static bool add_range(struct builder *b, const struct clv_window_range *r)
 	return true;
 }
 
-static int by_addr(const void *a, const void *b)
+int clv_window_by_addr(const void *a, const void *b)
 {
 	/* ranges and blocks both begin with their address */
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -53,7 +44,7 @@ static bool see(struct clv_map *seen, uint64_t addr, bool *fresh)
 	return true;
 }
 
-static bool native_ranges(struct builder *b)
+static bool native_ranges(struct clv_window_builder *b)
 {
 	const struct clv_history *h = b->h;
 	struct clv_map seen = {0};
@@ -65,7 +56,7 @@ static bool native_ranges(struct builder *b)
 			continue;
 		ok = see(&seen, e->addr, &fresh);
 		if (ok && fresh && ends)
-			ok = add_range(b, &(struct clv_window_range){
+			ok = clv_window_add_range(b, &(struct clv_window_range){
 						  .addr = e->addr,
 						  .size = e->size,
 						  .stream = b->trace->streams[e->stream],
@@ -78,7 +69,7 @@ static bool native_ranges(struct builder *b)
 			continue;
 		ok = see(&seen, s->addr, &fresh);
 		if (ok && fresh)
-			ok = add_range(b, &(struct clv_window_range){
+			ok = clv_window_add_range(b, &(struct clv_window_range){
 						  .addr = s->addr,
 						  .size = s->size,
 						  .stream = b->trace->streams[s->stream],
@@ -87,207 +78,6 @@ static bool native_ranges(struct builder *b)
 					  });
 	}
 	clv_map_free(&seen);
-	return ok;
-}
-
-/* ---- expandable segments: pages whose first event unmaps them, or that have none and are mapped at the end ---- */
-
-struct pages {
-	uint64_t *edge; /* sorted; piece i is [edge[i], edge[i + 1]) */
-	uint32_t *next; /* first piece from here on that no event has touched */
-	struct clv_window_range *piece; /* size 0: not mapped at the start */
-	uint32_t count;
-};
-
-static uint32_t piece_at(const struct pages *p, uint64_t addr)
-{
-	uint32_t lo = 0, hi = p->count;
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		if (p->edge[mid] < addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-static uint32_t untouched(struct pages *p, uint32_t i)
-{
-	uint32_t root = i;
-	while (p->next[root] != root)
-		root = p->next[root];
-	while (p->next[i] != root) {
-		uint32_t n = p->next[i];
-		p->next[i] = root;
-		i = n;
-	}
-	return root;
-}
-
-static void touch(struct pages *p, uint64_t addr, uint64_t size, const struct clv_window_range *as)
-{
-	uint32_t end = piece_at(p, addr + size);
-	for (uint32_t i = untouched(p, piece_at(p, addr)); i < end; i = untouched(p, i)) {
-		if (as) {
-			p->piece[i] = *as;
-			p->piece[i].addr = p->edge[i];
-			p->piece[i].size = p->edge[i + 1] - p->edge[i];
-		}
-		p->next[i] = i + 1;
-	}
-}
-
-static bool is_mapping(const struct clv_event_record *e)
-{
-	return (e->action == CLV_ACTION_SEGMENT_MAP || e->action == CLV_ACTION_SEGMENT_UNMAP) && e->size &&
-	       e->addr <= UINT64_MAX - e->size;
-}
-
-static bool pages_init(struct pages *p, const struct clv_history *h)
-{
-	uint64_t n = 0;
-	for (uint32_t i = 0; i < h->event_count; i++)
-		n += is_mapping(&h->events[i]);
-	for (uint32_t i = 0; i < h->segment_count; i++)
-		n += h->segments[i].expandable;
-	if (!n)
-		return true;
-	p->edge = clv_mem_realloc(NULL, 2 * n, sizeof(*p->edge));
-	if (!p->edge)
-		return false;
-	uint64_t k = 0;
-	for (uint32_t i = 0; i < h->event_count; i++)
-		if (is_mapping(&h->events[i])) {
-			p->edge[k++] = h->events[i].addr;
-			p->edge[k++] = h->events[i].addr + h->events[i].size;
-		}
-	for (uint32_t i = 0; i < h->segment_count; i++)
-		if (h->segments[i].expandable) {
-			p->edge[k++] = h->segments[i].addr;
-			p->edge[k++] = h->segments[i].addr + h->segments[i].size;
-		}
-	qsort(p->edge, k, sizeof(*p->edge), by_addr);
-	uint64_t unique = 0;
-	for (uint64_t i = 0; i < k; i++)
-		if (!i || p->edge[i] != p->edge[i - 1])
-			p->edge[unique++] = p->edge[i];
-	p->count = (uint32_t)unique - 1;
-	p->next = clv_mem_realloc(NULL, unique, sizeof(*p->next));
-	p->piece = clv_mem_zalloc(unique, sizeof(*p->piece));
-	if (!p->next || !p->piece)
-		return false;
-	for (uint32_t i = 0; i < unique; i++)
-		p->next[i] = i;
-	return true;
-}
-
-static void pages_free(struct pages *p)
-{
-	clv_mem_free(p->edge);
-	clv_mem_free(p->next);
-	clv_mem_free(p->piece);
-}
-
-/* Whether pages belong to the small pool: the final state knows, else the sizes of mappings in the large pool are whole
- * large pages, which in the small pool they seldom all are. */
-static bool pages_small(const struct builder *b, const struct clv_event_record *e, uint16_t *pool)
-{
-	const struct clv_history *h = b->h;
-	uint32_t lo = 0, hi = h->segment_count;
-	*pool = e->pool;
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		if (h->segments[mid].addr <= e->addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	/* the segment below, else the one above, if they are of the stream and near enough to be of the same reservation */
-	for (uint32_t k = 0; k < 2; k++) {
-		if (k ? lo >= h->segment_count : !lo)
-			continue;
-		const struct clv_segment_record *s = &h->segments[k ? lo : lo - 1];
-		uint64_t away = s->addr > e->addr ? s->addr - e->addr : e->addr - s->addr;
-		if (s->expandable && s->stream == e->stream && away < b->address_bytes / 2) {
-			*pool = s->pool;
-			return s->small;
-		}
-	}
-	return e->size % b->settings->large_segment_size != 0;
-}
-
-static bool add_reserved(struct builder *b, const struct clv_window_range *r)
-{
-	struct clv_torch_window *w = b->w;
-	for (uint32_t k = 0; k < w->reserved_count; k++) {
-		struct clv_window_reserved *v = &w->reserved[k];
-		if (v->stream != r->stream || v->pool != r->pool || v->small != r->small)
-			continue;
-		uint64_t away = v->base > r->addr ? v->base - r->addr : r->addr - v->base;
-		if (away >= b->address_bytes)
-			continue;
-		v->base = clv_min_u64(v->base, r->addr);
-		return true;
-	}
-	struct clv_window_reserved *all = clv_mem_realloc(w->reserved, (w->reserved_count + 1), sizeof(*all));
-	if (!all)
-		return false;
-	w->reserved = all;
-	all[w->reserved_count++] = (struct clv_window_reserved){r->addr, r->stream, r->pool, r->small};
-	return true;
-}
-
-static bool expandable_ranges(struct builder *b)
-{
-	const struct clv_history *h = b->h;
-	struct pages p = {NULL};
-	bool ok = pages_init(&p, h);
-	for (uint32_t i = 0; ok && p.count && i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (!is_mapping(e))
-			continue;
-		uint16_t pool = 0;
-		struct clv_window_range r = {.stream = b->trace->streams[e->stream], .expandable = true};
-		if (e->action == CLV_ACTION_SEGMENT_UNMAP) {
-			r.small = pages_small(b, e, &pool);
-			r.pool = pool;
-		}
-		touch(&p, e->addr, e->size, e->action == CLV_ACTION_SEGMENT_UNMAP ? &r : NULL);
-	}
-	for (uint32_t i = 0; ok && p.count && i < h->segment_count; i++) {
-		const struct clv_segment_record *s = &h->segments[i];
-		struct clv_window_range r = {.stream = b->trace->streams[s->stream],
-					     .pool = s->pool, .small = s->small, .expandable = true};
-		if (s->expandable)
-			touch(&p, s->addr, s->size, &r);
-	}
-	for (uint32_t i = 0; ok && i < p.count; i++) {
-		const struct clv_window_range *r = &p.piece[i];
-		struct clv_window_range *last = b->w->range_count ? &b->w->ranges[b->w->range_count - 1] : NULL;
-		if (!r->size)
-			continue;
-		if (last && last->expandable && last->addr + last->size == r->addr && last->stream == r->stream &&
-		    last->pool == r->pool && last->small == r->small)
-			last->size += r->size;
-		else
-			ok = add_range(b, r) && add_reserved(b, r);
-	}
-	/* pages below that are mapped later tell that the reservation begins lower */
-	for (uint32_t i = 0; ok && b->w->reserved_count && i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action != CLV_ACTION_SEGMENT_MAP)
-			continue;
-		uint16_t pool;
-		bool small = pages_small(b, e, &pool);
-		for (uint32_t k = 0; k < b->w->reserved_count; k++) {
-			struct clv_window_reserved *v = &b->w->reserved[k];
-			if (v->stream == b->trace->streams[e->stream] && v->small == small && v->pool == pool &&
-			    e->addr < v->base && v->base - e->addr < b->address_bytes)
-				v->base = e->addr;
-		}
-	}
-	pages_free(&p);
 	return ok;
 }
 
@@ -313,7 +103,7 @@ struct uncertain {
 };
 
 /* The first allocation that begins within a possible tail shows where the tail ended. */
-static void look_for_tails(struct builder *b, struct uncertain *u, uint32_t count, uint32_t until)
+static void look_for_tails(struct clv_window_builder *b, struct uncertain *u, uint32_t count, uint32_t until)
 {
 	struct clv_torch_window *w = b->w;
 	for (uint32_t i = 0; i < until; i++) {
@@ -339,7 +129,7 @@ static void look_for_tails(struct builder *b, struct uncertain *u, uint32_t coun
 			w->exact_from = clv_max_u64(w->exact_from, (uint64_t)u[k].freed_at + 1);
 }
 
-static bool size_blocks(struct builder *b, const uint32_t *freed_at)
+static bool size_blocks(struct clv_window_builder *b, const uint32_t *freed_at)
 {
 	struct clv_torch_window *w = b->w;
 	struct uncertain *u = clv_mem_realloc(NULL, (w->block_count + 1), sizeof(*u));
@@ -379,7 +169,7 @@ static bool size_blocks(struct builder *b, const uint32_t *freed_at)
 	return true;
 }
 
-static bool initial_blocks(struct builder *b)
+static bool initial_blocks(struct clv_window_builder *b)
 {
 	const struct clv_history *h = b->h;
 	struct clv_torch_window *w = b->w;
@@ -417,7 +207,7 @@ static bool initial_blocks(struct builder *b)
 		k->pending = pending[k->block] || (last && last->state == CLV_BLOCK_PENDING_FREE);
 	}
 	if (ok) {
-		qsort(w->blocks, w->block_count, sizeof(*w->blocks), by_addr);
+		qsort(w->blocks, w->block_count, sizeof(*w->blocks), clv_window_by_addr);
 		ok = size_blocks(b, freed_at);
 	}
 	clv_mem_free(pending);
@@ -426,14 +216,14 @@ static bool initial_blocks(struct builder *b)
 }
 
 bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *trace, const struct clv_history *history,
-			   const struct clv_torch_settings *settings, uint64_t address_bytes, struct clv_error *err)
+			   const struct clv_torch_settings *settings, uint64_t device_total, struct clv_error *err)
 {
-	struct builder b = {
-		.w = w, .trace = trace, .h = history, .settings = settings, .address_bytes = address_bytes};
+	struct clv_window_builder b = {
+		.w = w, .trace = trace, .h = history, .settings = settings, .reservation = clv_torch_reservation_bytes(settings, device_total, false)};
 	*w = (struct clv_torch_window){NULL};
-	if (expandable_ranges(&b) && native_ranges(&b)) {
+	if (clv_window_expandable(&b) && native_ranges(&b)) {
 		if (w->range_count)
-			qsort(w->ranges, w->range_count, sizeof(*w->ranges), by_addr);
+			qsort(w->ranges, w->range_count, sizeof(*w->ranges), clv_window_by_addr);
 		if (initial_blocks(&b))
 			return true;
 	}

@@ -43,7 +43,7 @@ struct clv_torch_window {
 
 /* False: out of host memory. */
 bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *trace, const struct clv_history *history,
-			   const struct clv_torch_settings *settings, uint64_t address_bytes, struct clv_error *err);
+			   const struct clv_torch_settings *settings, uint64_t device_total, struct clv_error *err);
 void clv_torch_window_free(struct clv_torch_window *w);
 
 #endif
