@@ -31,7 +31,7 @@
 #define STRANDED_LITTLE 3
 #define STRANDED_SOME 10
 /* Above this units and pieces are halved, above twice this quartered, and so on. */
-#define STRANDED_MUCH 60
+#define STRANDED_MUCH 80
 #define SHRINK_MAX 3
 /* A small heap is not counted as stranded for a few frames of the usual size. */
 #define STRANDED_BASE (4 * CLV_GIB)
@@ -52,7 +52,7 @@
 
 /* The driver's share of the run: this much at the start, then thousandths of the time; twice that under pressure. */
 #define TIME_AT_START_NS 2000000u
-#define TIME_PERMILLE 8u
+#define TIME_PERMILLE 6u
 
 /* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
