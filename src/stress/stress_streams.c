@@ -5,6 +5,7 @@
  */
 #include "stress_internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -120,23 +121,25 @@ void stress_await(struct stress_worker *w, const struct stress_block *b)
 		}
 }
 
-/* The heap drains what was freed on the stream; what else is on it the program waits for before or after. A driver that
- * fails calls may keep the heap from waiting, and it must then take the stream for gone: so the program waits first. */
+/* The heap drains what was freed on the stream; what else is on it the program waits for, before or after. A heap that the
+ * driver keeps from waiting says so, and the stream lives on. */
 void stress_destroy_stream(struct stress_worker *w, uint32_t index)
 {
 	struct stress_round *r = w->round;
 	struct stress_stream *s = &r->streams[index];
 	if (pthread_rwlock_trywrlock(&s->lock))
 		return;
-	if (r->config->faults || clv_rng_below(&w->rng, 2))
+	if (clv_rng_below(&w->rng, 2))
 		r->sim->stream_synchronize(r->sim, s->stream);
 	int answer = cleave_stream_destroyed(r->heap, s->device, s->stream);
-	if (answer)
+	if (answer == 0) {
+		r->sim->stream_synchronize(r->sim, s->stream);
+		s->stream = new_stream(r, index);
+		s->life++;
+		w->counts.streams_destroyed++;
+	} else if (answer != -EIO || !r->config->faults || !w->op) {
 		stress_wrong(r, w->number, w->op, "cleave_stream_destroyed answers %d", answer);
-	r->sim->stream_synchronize(r->sim, s->stream);
-	s->stream = new_stream(r, index);
-	s->life++;
-	w->counts.streams_destroyed++;
+	}
 	pthread_rwlock_unlock(&s->lock);
 }
 
