@@ -173,7 +173,7 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 		uint64_t seq = slot->completed;
 		for (unsigned k = 0; k < slot->count; k++) {
 			uint64_t next = slot->events[(slot->first + k) % CLV_SLOT_EVENTS].seq;
-			if (next <= seq && k)
+			if (next < seq || (next == seq && k) || next > slot->recorded_seq)
 				return clv_error_set(err, "streams: the events of slot %u do not rise", i);
 			seq = next;
 		}

@@ -16,6 +16,9 @@
 #define UNIT_OF_CAP 4096
 #define UNIT_OF_HELD 1024
 #define UNIT_OF_REQUEST 8
+/* And of what is not in use: the last frames on a full device are small ones. */
+#define UNIT_OF_ROOM 64
+#define PIECE_OF_ROOM 8
 
 /* A heap that grows in a hurry while little is stranded buys coarser: fewer calls, and more at stake. So only up to these
  * many bytes at a time, in all. */
@@ -28,7 +31,7 @@
 #define STRANDED_LITTLE 3
 #define STRANDED_SOME 10
 /* Above this units and pieces are halved, above twice this quartered, and so on. */
-#define STRANDED_MUCH 40
+#define STRANDED_MUCH 80
 #define SHRINK_MAX 3
 /* A small heap is not counted as stranded for a few frames of the usual size. */
 #define STRANDED_BASE (4 * CLV_GIB)
@@ -37,6 +40,7 @@
 #define EXACT_UNITS 3
 
 /* Pieces of a large request: at least four; one more for each thousandth stranded, fewer in a hurry. */
+#define TAIL_PIECES 4
 #define PIECES_MIN 4
 #define PIECES_MAX 256
 #define PIECES_MAX_HURRIED 48
@@ -47,8 +51,8 @@
 #define GRADED_OF_CAP 768
 
 /* The driver's share of the run: this much at the start, then thousandths of the time; twice that under pressure. */
-#define TIME_AT_START_NS 3000000u
-#define TIME_PERMILLE 8u
+#define TIME_AT_START_NS 2000000u
+#define TIME_PERMILLE 6u
 
 /* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
@@ -95,10 +99,18 @@ static unsigned shrink(uint64_t stranded)
 	return shift;
 }
 
+/* What may still be in use one day. */
+static uint64_t room_left(const struct clv_arena *a)
+{
+	uint64_t cap = clv_reclaim_cap(a);
+	return cap - clv_min_u64(cap, a->used);
+}
+
 static uint64_t unit(const struct clv_arena *a, uint64_t request, uint64_t stranded)
 {
 	uint64_t u = clv_max_u64(clv_reclaim_cap(a) / UNIT_OF_CAP, a->held / UNIT_OF_HELD) >> shrink(stranded);
 	u = clv_min_u64(u, clv_min_u64(a->heap->settings.frame_bytes, request * UNIT_OF_REQUEST));
+	u = clv_min_u64(u, room_left(a) / UNIT_OF_ROOM);
 	return clv_max_u64(floor_pow2(u), a->granularity);
 }
 
@@ -134,8 +146,11 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 16 / 10, PIECES_MAX_HURRIED)
 				: clv_min_u64(PIECES_MIN + stranded, PIECES_MAX);
 	uint64_t even = clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
+	even = clv_min_u64(even, clv_max_u64(clv_align_down(room_left(a) / PIECE_OF_ROOM, a->granularity), a->granularity));
 	uint64_t most = clv_min_u64(GRADED_MAX, clv_reclaim_cap(a) / GRADED_OF_CAP) >> shrink(stranded);
 	uint64_t graded = clv_min_u64(floor_pow2(rest / 2), clv_align_down(most, a->granularity));
+	if (rest <= even)
+		return clv_min_u64(rest, clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_max_u64(floor_pow2(rest / 2), clv_align_down(even / TAIL_PIECES, a->granularity))));
 	return clv_min_u64(rest, clv_max_u64(even, graded));
 }
 
