@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The named workloads: that they are what they are called, follow from the seed alone, and what must hold of every policy
- * they are put to.
+ * The named workloads: that they are what they are called, follow from the seed alone, and what must hold of every
+ * policy they are put to.
  */
 #include "../src/stress/profile.h"
 #include "check_main.h"
@@ -28,7 +28,8 @@ static struct clv_replay_result replay(const struct clv_trace *t, const char *po
 {
 	struct clv_replay_result r;
 	struct clv_error err = {{0}};
-	struct clv_replay_options o = {.policy = policy, .capacity = capacity, .event_lag_us = CLV_PROFILE_EVENT_LAG_US};
+	struct clv_replay_options o = {
+		.policy = policy, .capacity = capacity, .event_lag_us = CLV_PROFILE_EVENT_LAG_US};
 	ck_assert_msg(clv_replay(t, &t->histories[0], &o, &r, &err), "%s", err.text);
 	return r;
 }
@@ -70,7 +71,8 @@ START_TEST(histories)
 			ck_assert_uint_eq(live, end);
 			ck_assert_uint_gt(end, 0);
 			ck_assert_uint_le(peak, capacities[c]);
-			ck_assert_msg(peak > capacities[c] / 10 * 6, "%s: %" PRIu64 " of %" PRIu64, name, peak, capacities[c]);
+			ck_assert_msg(peak > capacities[c] / 10 * 6, "%s: %" PRIu64 " of %" PRIu64, name, peak,
+				      capacities[c]);
 			clv_trace_free(t);
 		}
 	}
