@@ -52,9 +52,7 @@ static void describe(char *buf, size_t len)
 	for (size_t i = 0; (p = clv_profile_at(i)) && n > 0 && (size_t)n < len; i++)
 		n += snprintf(buf + n, len - (size_t)n, "\n  %-9s %s", clv_profile_name(p), clv_profile_about(p));
 	if (n > 0 && (size_t)n < len)
-		snprintf(
-			buf + n, len - (size_t)n,
-			"\n\nExit status: 0 nothing is wrong; 1 something is, or a profile does not complete with Cleave; 2 usage.");
+		snprintf(buf + n, len - (size_t)n, "%s", statuses);
 }
 
 static int parse(struct options *o, int argc, char **argv)
