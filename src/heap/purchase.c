@@ -56,7 +56,7 @@
 
 /* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
-#define CALL_WEIGHT_TIGHT (CLV_MIB)
+#define CALL_WEIGHT_TIGHT (2 * CLV_MIB)
 
 static uint64_t floor_pow2(uint64_t v)
 {
