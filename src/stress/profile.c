@@ -173,12 +173,12 @@ static void build_kv(struct builder *b)
 }
 
 /* A device full of NVFP4 experts, 112 a layer, is converted in place: for each expert the gathered weights and the
- * interleaved scales are temporaries, with only some 20 MiB of the device free. */
+ * interleaved scales are temporaries, with only some 64 MiB of the device free. */
 static void build_experts(struct builder *b)
 {
 	enum { EXPERTS = 112 };
 	static const uint64_t expert[] = {11010048, 1376256, 5505024, 688128}; /* w13, its scales, w2, its scales */
-	uint64_t layer = 0, room = MIB(20);
+	uint64_t layer = 0, room = MIB(64);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(expert); i++)
 		layer += EXPERTS * expert[i];
 	unsigned layers = 0;
@@ -186,7 +186,7 @@ static void build_experts(struct builder *b)
 		for (size_t i = 0; i < CLV_ARRAY_LEN(expert); i++) {
 			get(b, EXPERTS * expert[i], 0);
 			/* staging of the loader, while there is room for it */
-			for (unsigned k = 0; k < 4 && b->live + layer + 8 * room <= b->capacity; k++)
+			for (unsigned k = 0; k < 4 && b->live + layer + 3 * room <= b->capacity; k++)
 				flash(b, draw(b, MIB(1), MIB(64)));
 		}
 		compute(b, 2000);
