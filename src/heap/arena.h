@@ -100,7 +100,11 @@ struct clv_slot {
 	uint64_t recorded_seq;   /* the last seq that an event covers */
 	uint64_t unrecorded_bytes; /* freed since */
 	struct clv_binmap *holes, *parts, *whole; /* NULL until the first hole */
+	/* All holes that are complete were handed over when `completed` was `swept`, unless one came since. */
+	uint64_t swept;
+	bool complete_hole;
 	struct clv_extent *lingers, **linger_tail;
+	struct clv_late *late, **late_tail; /* slots of slabs of other streams that were freed on this one */
 	struct clv_slot *hash_next;
 	struct clv_slabs *slabs;
 };
@@ -133,7 +137,6 @@ struct clv_arena {
 
 	struct clv_frame *frames;
 	struct clv_frame *loose; /* held, but without an address: the driver would not take them back */
-	struct clv_late *late;   /* slots of slabs freed on another stream */
 	struct clv_pool late_pool;
 
 	struct clv_slot **slots; /* [0] is ANY */
@@ -158,7 +161,7 @@ struct clv_arena {
 	uint64_t large_allocs, large_frees;
 
 	uint64_t failures, splits, merges, created, released, moved, device_waits, host_waits, polls;
-	uint64_t frame_count, hole_count, live_count, chunk_count;
+	uint64_t frame_count, hole_count, live_count, chunk_count, chunks_made;
 	uint64_t slabs_taken; /* bytes of slots out of the slabs: live, in a cache of a thread, or late */
 
 	cleave_failure failure;
