@@ -191,6 +191,8 @@ static void check_refusal(struct rig *r, uint64_t size, int answer)
 		return;
 	uint64_t needed = rig_pinned(r) + clv_align_up(size, PAGE), cap = rig_cap(r);
 	RIG_ASSERT(r, answer == -ENOMEM, "answer %d", answer);
+	RIG_ASSERT(r, f.largest_hole_bytes < rounded(size), "a request of %" PRIu64 " bytes failed beside a hole of %" PRIu64, size,
+		   f.largest_hole_bytes);
 	RIG_ASSERT(r, needed > cap,
 		   "a request of %" PRIu64 " bytes failed, though pinned %" PRIu64 " and its pages are %" PRIu64
 		   " of %" PRIu64 " (held %" PRIu64 ", live %" PRIu64 ", limit %" PRIu64 ", headroom %" PRIu64 ", foreign %" PRIu64 ")",

@@ -89,6 +89,9 @@ static void compare(uint64_t size)
 			most = clv_max_u64(most, nodes[i].size);
 	}
 	const struct clv_bin_node *up = clv_bin_ceil(&map, size), *down = clv_bin_floor(&map, size);
+	const struct clv_bin_node *any = clv_bin_search(&map, size);
+	ck_assert_msg(!any == (best == UINT64_MAX), "search %" PRIu64 " misses %" PRIu64, size, best);
+	ck_assert(!any || (any->size >= size && clv_bin_indexed(any)));
 	ck_assert_msg(up || best == UINT64_MAX || near(size, best), "ceil %" PRIu64 " misses %" PRIu64, size, best);
 	if (up) {
 		ck_assert(clv_bin_indexed(up));

@@ -7,9 +7,11 @@
  *   frames    physical memory: created, mapped, moved, released
  *   streams   in whose order free memory is free; events, waits
  *   place     which addresses a request gets
+ *   purchase  how much is bought at a time, in what pieces
  *   reclaim   how the frames under them are bought or taken from elsewhere; the ladder before failing
  *   slab      requests of up to 32 KiB
  *   cache     slots that a thread keeps for itself
+ *   counts    what programs have, counted where it is cheap
  *
  * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
  * mapped) or LINGER (a frame was moved away from here, and work of a stream may still read the old address). A *frame* is
@@ -74,6 +76,7 @@ struct clv_frame {
 	uint32_t busy_slot;     /* complete once this slot has passed busy_seq */
 	uint64_t busy_seq;
 	uint32_t lingers; /* other mappings of it: until they are gone the driver would not have its memory back */
+	bool coarse; /* counts in arena->coarse */
 	bool mixed; /* other slots had frees here that were not complete; never of a whole frame */
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
@@ -144,6 +147,7 @@ struct clv_arena {
 	uint64_t used, used_peak;     /* bytes of live extents (chunks count whole) */
 	uint64_t pinned;              /* bytes of pinned frames */
 	uint64_t whole_bytes;         /* bytes of whole frames */
+	uint64_t coarse;              /* bytes of frames bought larger than is usual for their request */
 	uint64_t limit, headroom;     /* as set; 0: none */
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */

@@ -101,6 +101,16 @@ struct clv_bin_node *clv_bin_ceil(const struct clv_binmap *m, uint64_t size)
 	return bin == CLV_BIN_COUNT ? NULL : m->heads[bin];
 }
 
+struct clv_bin_node *clv_bin_search(const struct clv_binmap *m, uint64_t size)
+{
+	unsigned bin = bin_of(size);
+	for (struct clv_bin_node *n = m->heads[bin]; n; n = n->next)
+		if (n->size >= size)
+			return n;
+	bin = bin_above(m, bin + 1);
+	return bin == CLV_BIN_COUNT ? NULL : m->heads[bin];
+}
+
 struct clv_bin_node *clv_bin_up(const struct clv_binmap *m, const struct clv_bin_node *n, uint64_t size)
 {
 	struct clv_bin_node *next = n->next;

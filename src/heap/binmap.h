@@ -50,6 +50,9 @@ void clv_bin_remove(struct clv_binmap *m, struct clv_bin_node *n); /* a node in 
 struct clv_bin_node *clv_bin_ceil(const struct clv_binmap *m, uint64_t size);
 struct clv_bin_node *clv_bin_up(const struct clv_binmap *m, const struct clv_bin_node *n, uint64_t size);
 
+/* Any node of at least `size`, also one that clv_bin_ceil misses; walks all of the bin of `size`. */
+struct clv_bin_node *clv_bin_search(const struct clv_binmap *m, uint64_t size);
+
 /* The walk downwards: nodes smaller than or equal to `size`, larger bins first. */
 struct clv_bin_node *clv_bin_floor(const struct clv_binmap *m, uint64_t size);
 struct clv_bin_node *clv_bin_down(const struct clv_binmap *m, const struct clv_bin_node *n, uint64_t size);

@@ -147,12 +147,16 @@ static void note_peak(struct clv_arena *a, int64_t live)
 /* With the arena's lock held. */
 static void count_large(struct clv_arena *a, int64_t bytes)
 {
-	const struct clv_counts *own = clv_cache_counts(a);
 	int64_t live = clv_count_share(&a->counts.live, bytes);
-	a->large_allocs += bytes > 0;
-	a->large_frees += bytes < 0;
-	if (bytes > 0)
-		note_peak(a, live + (own ? clv_count(&own->live) : 0));
+	if (bytes < 0) {
+		a->large_frees++;
+		return;
+	}
+	a->large_allocs++;
+	if (live + CLV_COUNTS_OWN_MAX <= clv_count(&a->live_peak))
+		return; /* no peak, whatever the thread has not handed in */
+	const struct clv_counts *own = clv_cache_counts(a);
+	note_peak(a, live + (own ? clv_count(&own->live) : 0));
 }
 
 /* A block of a slab, in the thread's own counts; if it has none in the arena's, with the lock held. */
@@ -221,7 +225,7 @@ static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const st
 	return p->addr;
 }
 
-static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
+static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
 {
 	struct clv_piece slots[1 + CLV_CACHE_SLOTS];
 	int why = -ENOSPC;
@@ -238,15 +242,11 @@ static int alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_
 		for (unsigned i = 1; i < got; i++)
 			clv_cache_push(bin, &slots[i]);
 	}
-	if (got) {
+	if (got)
 		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
-		why = 0;
-	} else {
-		clv_failure_note(a, size, stream);
-	}
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
-	return why;
+	return got != 0;
 }
 
 int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out)
@@ -269,8 +269,12 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 	unsigned cls = clv_class_of(size);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	struct clv_piece piece;
-	if (CLV_UNLIKELY(!cache || !clv_cache_pop(&cache->bins[cls], &piece)))
-		return alloc_small_locked(a, stream, size, cls, out);
+	if (CLV_UNLIKELY(!cache || !clv_cache_pop(&cache->bins[cls], &piece))) {
+		if (alloc_small_locked(a, stream, size, cls, out))
+			return 0;
+		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
+		return alloc_large(a, stream, size, out);
+	}
 	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;
 }
@@ -433,10 +437,13 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 		return a ? -EINVAL : why ? why : -EINVAL;
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_find(a, stream.id);
-	bool drained = !slot || clv_slot_drain(a, slot);
-	if (slot && drained) {
+	bool drained = true;
+	if (slot) {
 		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
-		clv_caches_flush(a);
+		clv_caches_flush(a); /* may free chunks, which counts */
+		drained = clv_slot_drain(a, slot);
+	}
+	if (slot && drained) {
 		clv_slabs_orphan(a, slot);
 		clv_slot_drop(a, slot);
 		clv_slabs_reap(a);

@@ -24,6 +24,7 @@ struct clv_request {
 	uint64_t align; /* a power of two, at least 512 */
 	struct clv_slot *slot;
 	bool exact; /* buy no more than is missing */
+	bool no_wait; /* fail rather than let the host wait */
 };
 
 struct clv_window {

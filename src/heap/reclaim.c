@@ -167,7 +167,7 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 	struct clv_arena *a = f->a;
 	for (unsigned i = 0; i < f->count && a->held + f->need > cap; i++) {
 		struct run *r = &f->missing[i];
-		while (r->lo < r->hi) {
+		while (r->lo < r->hi && a->held + f->need > cap) {
 			uint64_t rest = r->hi - r->lo;
 			struct clv_frame *fr = pick(f, PICK_LARGEST_UP_TO, rest, false);
 			if (!fr)
@@ -202,11 +202,16 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 				uint64_t room = clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
+			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
 			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, f->rq->slot->index);
 			if (f->refused == CLV_OUT_OF_MEMORY)
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
 			if (f->refused != CLV_OK)
 				return false;
+			if (coarse) {
+				clv_frame_at(a, r->lo)->coarse = true;
+				a->coarse += size;
+			}
 			r->lo = clv_min_u64(r->hi, r->lo + size);
 		}
 	}
@@ -312,6 +317,24 @@ static void settle_all(struct clv_arena *a)
 		settle(a);
 }
 
+/* A hole that fits, however long the search: the indexes answer quickly, and may miss it among many of nearly its size. */
+static struct clv_extent *search_all(struct ladder *l)
+{
+	struct clv_arena *a = l->a;
+	struct clv_slot *any = a->slots[CLV_SLOT_ANY], *slot = l->rq->slot;
+	uint64_t fitting = l->rq->size + l->rq->align - CLV_GRAIN;
+	struct clv_bin_node *n = clv_bin_search(slot->holes, fitting);
+	if (!n)
+		n = clv_bin_search(any->holes, fitting);
+	if (!n || !clv_pool_reserve(&a->extents, 2))
+		return NULL;
+	struct clv_extent *hole = n->owner;
+	uint64_t addr = clv_align_up(hole->addr, l->rq->align);
+	if (hole->slot != slot->index)
+		hole = clv_space_retag(a, hole, slot->index, 0);
+	return clv_space_carve(a, hole, addr, l->rq->size, slot->index);
+}
+
 /* Each step gains something or costs little; after each the search is made again. */
 static struct clv_extent *climb(struct ladder *l)
 {
@@ -340,11 +363,13 @@ static struct clv_extent *climb(struct ladder *l)
 	/* what threads keep for themselves, and empty slabs */
 	if (clv_caches_flush(a) && (e = attempt(l, clv_reclaim_cap(a), true)))
 		return e;
+	if (l->rq->no_wait)
+		return NULL;
 	settle_all(a);
 	clv_streams_adopt(a, slot); /* what could not be waited for */
 	/* the driver's own verdict: somebody else may have freed since we asked */
 	clv_reclaim_refresh(a);
-	if ((e = attempt(l, clv_reclaim_cap(a), true)))
+	if ((e = attempt(l, clv_reclaim_cap(a), true)) || (e = search_all(l)))
 		return e;
 	/* it gives less than it says: then what we hold must do */
 	if (!l->short_of)

@@ -79,7 +79,7 @@ static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, i
 		*why = -ENOSPC;
 		return NULL;
 	}
-	struct clv_request rq = {.size = CLV_PAGE, .align = CLV_PAGE, .slot = slot, .exact = true};
+	struct clv_request rq = {.size = CLV_PAGE, .align = CLV_PAGE, .slot = slot, .exact = true, .no_wait = true};
 	c->extent = clv_reclaim_alloc(a, &rq, why);
 	if (!c->extent) {
 		clv_meta_free(c);

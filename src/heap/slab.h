@@ -54,7 +54,8 @@ struct clv_slabs {
 static inline unsigned clv_class_of(uint64_t size); /* size in 1 .. CLV_SMALL_MAX */
 uint32_t clv_class_size(unsigned cls);
 
-/* Takes up to n slots of a class; returns how many, and if 0 *why (see clv_reclaim_alloc). */
+/* Takes up to n slots of a class; returns how many, and if 0 *why (see clv_reclaim_alloc). Does not let the host wait for 2 MiB
+ * of a chunk, since a small request may well fit beside other blocks. */
 unsigned clv_slab_take(struct clv_arena *a, struct clv_slot *slot, unsigned cls, unsigned n, struct clv_piece *out, int *why);
 
 /* A slot that is not live goes back into its slab. */

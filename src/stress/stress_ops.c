@@ -472,8 +472,8 @@ static void do_limit(struct stress_worker *w)
 		answer = cleave_heap_set_headroom(r->heap, device, r->headroom[device]);
 	} else {
 		clv_sim_set_foreign(r->sim, device, clv_rng_below(&w->rng, 2) ? 0 : part / 4);
-		if (stress_alone(r)) /* which of two devices the heap asks about is not counted */
-			r->asked_before = r->plan.devices > 1 ? UINT64_MAX : heap_asks(r);
+		if (stress_alone(r)) /* which of two devices the heap asked about, and which answers got lost, is not known */
+			r->asked_before = r->plan.devices > 1 || r->config->faults ? UINT64_MAX : heap_asks(r);
 	}
 	pthread_mutex_unlock(&r->limit_lock);
 	if (answer)

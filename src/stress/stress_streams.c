@@ -6,6 +6,7 @@
 #include "stress_internal.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,9 +63,12 @@ uint32_t stress_pick_stream(struct stress_worker *w, int device)
 	return first + n * devices;
 }
 
+/* Threads take the locks of several streams in any order. They do not wait in a circle, since only who destroys a stream
+ * excludes others, and while it does it takes no second one. */
 struct stress_use stress_enter(struct stress_round *r, uint32_t stream)
 {
-	pthread_rwlock_rdlock(&r->streams[stream].lock);
+	while (pthread_rwlock_tryrdlock(&r->streams[stream].lock))
+		sched_yield();
 	return (struct stress_use){stream, r->streams[stream].life};
 }
 
