@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE /* wait4 */
 #include "cli_run.h"
 
 #include <fcntl.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,12 +93,14 @@ static struct cli_result run(const char *program, char *const argv[])
 		_exit(127);
 	}
 	int wait_status;
-	ck_assert_int_eq(waitpid(pid, &wait_status, 0), pid);
+	struct rusage usage;
+	ck_assert_int_eq(wait4(pid, &wait_status, 0, &usage), pid);
 	struct cli_result r;
 	size_t err_len;
 	r.status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 1000 + WTERMSIG(wait_status);
 	ck_assert_int_ne(r.status, 127);
 	ck_assert_int_ne(r.status, 126);
+	r.max_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
 	r.out = read_back(out_name, &r.out_len);
 	r.err = read_back(err_name, &err_len);
 	return r;
@@ -121,6 +125,13 @@ struct cli_result cli_shell(const char *line)
 	char *argv[] = {(char *)"sh", (char *)"-c", (char *)line, NULL};
 	ck_assert_int_eq(setenv("CLEAVE", cleave(), 1), 0);
 	return run("/bin/sh", argv);
+}
+
+const char *cli_path(const char *name)
+{
+	static char path[128];
+	path_of(name, path, sizeof(path));
+	return path;
 }
 
 const char *cli_file(const char *name, const void *data, size_t size)

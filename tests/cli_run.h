@@ -14,6 +14,7 @@ struct cli_result {
 	int status; /* exit status; 1000 + signal if a signal ended it */
 	char *out, *err;
 	size_t out_len;
+	uint64_t max_rss_bytes; /* the most memory it had at once; at least that of the test that started it */
 };
 
 /* The main() of a Check program whose tests have a folder each. */
@@ -25,6 +26,9 @@ struct cli_result cli_run(const char *first, ...) __attribute__((sentinel));
 
 /* The same with a shell command line, in which $CLEAVE is the command. */
 struct cli_result cli_shell(const char *line);
+
+/* Where a file of this name is in the test's folder. Good until the next call. */
+const char *cli_path(const char *name);
 
 /* A file in the test's folder; returns its name, which is relative to it. */
 const char *cli_file(const char *name, const void *data, size_t size);

@@ -5,7 +5,7 @@
 #include "../tracing/policies/torch_device.h"
 #include "check_main.h"
 
-#define MIB(x) ((uint64_t)((x) * 1048576.0))
+#define MIB(x) ((uint64_t)((x)*1048576.0))
 #define STREAM 0u
 #define OTHER_STREAM 0x1000u
 

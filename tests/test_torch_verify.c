@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB(x) ((uint64_t)(x) * CLV_MIB)
+#define MIB(x) ((uint64_t)(x)*CLV_MIB)
 #define TOTAL 150109880320ull /* of the device that the recordings come from */
 
 static struct clv_verify_result verified(const struct clv_trace *t, const char *name)
@@ -30,7 +30,8 @@ static bool clean(const struct clv_verify_result *r)
 static void expect_clean(const struct clv_verify_result *r, const char *name)
 {
 	ck_assert_msg(clean(r),
-		      "%s: %" PRIu64 " addresses, %" PRIu64 " segments, %" PRIu64 " ooms, final state %d; event %" PRIu64 ": %s",
+		      "%s: %" PRIu64 " addresses, %" PRIu64 " segments, %" PRIu64
+		      " ooms, final state %d; event %" PRIu64 ": %s",
 		      name, r->address_mismatches, r->segment_mismatches, r->oom_mismatches, r->final_state_matches,
 		      r->first_mismatch.event, r->first_mismatch.text);
 	ck_assert(!r->first_mismatch.set);
@@ -137,8 +138,9 @@ static void expect_exact_late(const char *path, const char *name)
 		memmove(h->events, h->events + lost, h->event_count * sizeof(*h->events));
 		ck_assert_msg(clv_history_link(t, h, &err), "%s", err.text);
 		struct clv_verify_result r = verified(t, name);
-		ck_assert_msg(r.late_mismatches == 0, "%s without %u events: exact from %" PRIu64 " but event %" PRIu64 ": %s",
-			      name, lost, r.exact_from_event, r.first_mismatch.event, r.first_mismatch.text);
+		ck_assert_msg(r.late_mismatches == 0,
+			      "%s without %u events: exact from %" PRIu64 " but event %" PRIu64 ": %s", name, lost,
+			      r.exact_from_event, r.first_mismatch.event, r.first_mismatch.text);
 		ck_assert_msg(r.final_state_matches, "%s without %u events", name, lost);
 		ck_assert_uint_le(r.exact_from_event, h->event_count);
 		clv_verify_free(&r);
@@ -191,6 +193,7 @@ struct work {
 	uint64_t capacity_mib, cap_mib; /* 0: none; the capacity is not recorded */
 	uint32_t streams, pools;
 	bool pools_end; /* they are released half way, and others come */
+	bool on_oom;    /* the default pool falls back to them */
 };
 
 static uint64_t random_size(struct clv_rng *rng)
@@ -239,12 +242,13 @@ static void record_work(struct recorder *r, const struct work *w, uint64_t seed)
 	struct clv_torch_recorded limit = {.has_probe = true, .cap_mib = w->cap_mib, .total_bytes = TOTAL};
 	recorder_open(r, &settings, clv_torch_recorded_limit(&limit), MIB(w->capacity_mib));
 	for (uint32_t p = 0; p < w->pools; p++)
-		pools[p] = recorder_pool(r, NULL);
+		pools[p] = recorder_pool(r, &(struct clv_torch_pool_options){.use_on_oom = w->on_oom});
 	for (int i = 0; i < 2500; i++) {
 		if (count && (count == CLV_ARRAY_LEN(live) || clv_rng_below(&rng, 100) < 45)) {
 			uint32_t k = (uint32_t)clv_rng_below(&rng, count);
 			if (w->streams > 1 && clv_rng_below(&rng, 4) == 0)
-				clv_torch_record_stream(r->m, live[k], recorder_stream((uint32_t)clv_rng_below(&rng, w->streams)));
+				clv_torch_record_stream(r->m, live[k],
+							recorder_stream((uint32_t)clv_rng_below(&rng, w->streams)));
 			recorder_free(r, live[k]);
 			live[k] = live[--count];
 			continue;
@@ -280,6 +284,9 @@ static const struct work works[] = {
 	{"", 0, 900, 1, 3, false},
 	{"roundup_power2_divisions:4", 0, 900, 2, 2, false},
 	{"expandable_segments:True", 0, 900, 2, 2, false},
+	{"", 0, 700, 1, 2, false, true},
+	{"garbage_collection_threshold:0.6", 0, 900, 2, 1, false, true},
+	{"expandable_segments:True", 0, 900, 1, 1, false, true},
 };
 
 static struct clv_trace *trace_of(const struct recorder *r, const struct work *w, uint32_t from)
@@ -304,7 +311,8 @@ START_TEST(made_up_recordings_are_exact)
 			ck_assert_uint_eq(v.inferred[CLV_INFERRED_VANISHED_POOL], 0);
 			/* with one stream and a known limit nothing is ambiguous but a flush whose request then failed */
 			if (w->streams == 1 && !w->pools && w->cap_mib) {
-				ck_assert_msg(v.retries == r.retries, "%s: %" PRIu64 " retries of %u", name, v.retries, r.retries);
+				ck_assert_msg(v.retries == r.retries, "%s: %" PRIu64 " retries of %u", name, v.retries,
+					      r.retries);
 				ck_assert_uint_eq(v.inferred[CLV_INFERRED_EMPTY_CACHE], r.emptied);
 			}
 			clv_verify_free(&v);
@@ -327,8 +335,8 @@ START_TEST(made_up_beginnings_are_found_again)
 			struct clv_trace *t = trace_of(&r, w, lost);
 			snprintf(name, sizeof(name), "work %zu without %u events", i, lost);
 			struct clv_verify_result v = verified(t, name);
-			ck_assert_msg(v.late_mismatches == 0, "%s: exact from %" PRIu64 " but event %" PRIu64 ": %s", name,
-				      v.exact_from_event, v.first_mismatch.event, v.first_mismatch.text);
+			ck_assert_msg(v.late_mismatches == 0, "%s: exact from %" PRIu64 " but event %" PRIu64 ": %s",
+				      name, v.exact_from_event, v.first_mismatch.event, v.first_mismatch.text);
 			ck_assert_msg(v.final_state_matches, "%s", name);
 			clv_verify_free(&v);
 			clv_trace_free(t);
@@ -354,7 +362,7 @@ START_TEST(tampering_is_noticed)
 			bool segment = e->action >= CLV_ACTION_SEGMENT_ALLOC && e->action <= CLV_ACTION_SEGMENT_UNMAP;
 			if (e->action == CLV_ACTION_ALLOC) {
 				e->addr += 512; /* somewhere else */
-			} else if (segment && k % 2) {
+			} else if (e->action == CLV_ACTION_SEGMENT_FREE || e->action == CLV_ACTION_SEGMENT_UNMAP) {
 				e->action = CLV_ACTION_OTHER; /* never happened */
 			} else if (segment) {
 				e->size += MIB(2);
@@ -432,7 +440,8 @@ START_TEST(half_of_each_free_is_enough)
 			record_work(&r, &works[i], 6);
 			uint32_t n = 0;
 			for (uint32_t k = 0; k < r.count; k++)
-				if (r.events[k].action != (half ? CLV_ACTION_FREE_REQUESTED : CLV_ACTION_FREE_COMPLETED))
+				if (r.events[k].action !=
+				    (half ? CLV_ACTION_FREE_REQUESTED : CLV_ACTION_FREE_COMPLETED))
 					r.events[n++] = r.events[k];
 			r.count = n;
 			struct clv_trace *t = trace_of(&r, &works[i], 0);
@@ -487,6 +496,6 @@ START_TEST(host_memory_may_run_out)
 END_TEST
 
 CHECK_MAIN("torch_verify", recordings_are_exact, bundled_recordings_are_exact, lost_beginnings_are_found_again,
-	   wrong_settings_are_noticed, made_up_recordings_are_exact, made_up_beginnings_are_found_again, tampering_is_noticed,
-	   pools_that_vanished_are_found, other_tie_breaks_are_found, half_of_each_free_is_enough,
+	   wrong_settings_are_noticed, made_up_recordings_are_exact, made_up_beginnings_are_found_again,
+	   tampering_is_noticed, pools_that_vanished_are_found, other_tie_breaks_are_found, half_of_each_free_is_enough,
 	   a_file_without_settings_is_refused, host_memory_may_run_out)

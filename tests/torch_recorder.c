@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t handles[RECORDER_STREAMS] = {0,	      0x7f00200, 0x55d0000300, 0xfffff0000000ull,
+static const uint64_t handles[RECORDER_STREAMS] = {0,         0x7f00200, 0x55d0000300, 0xfffff0000000ull,
 						   0x1234500, 0x7f00100, 0x55d0000500, 0x55d0000100};
 
 uint64_t recorder_stream(uint32_t stream)
@@ -26,8 +26,12 @@ static void record(struct recorder *r, enum clv_action action, uint64_t addr, ui
 		r->events = realloc(r->events, r->room * sizeof(*r->events));
 		ck_assert_ptr_nonnull(r->events);
 	}
-	r->events[r->count] = (struct clv_event_record){
-		.time_us = r->count, .addr = addr, .size = size, .stream = stream, .block = CLV_NO_BLOCK, .action = action};
+	r->events[r->count] = (struct clv_event_record){.time_us = r->count,
+							.addr = addr,
+							.size = size,
+							.stream = stream,
+							.block = CLV_NO_BLOCK,
+							.action = action};
 	r->count++;
 }
 
@@ -109,8 +113,15 @@ void recorder_open(struct recorder *r, const struct clv_torch_settings *settings
 		.limit = limit,
 		.device_total = capacity,
 		.find = true,
-		.source = {.ctx = r, .device_alloc = on_alloc, .device_free = on_free, .reserve = on_reserve,
-			   .unreserve = on_unreserve, .map = on_map, .unmap = on_unmap, .sync = on_sync, .sync_ctx = r},
+		.source = {.ctx = r,
+			   .device_alloc = on_alloc,
+			   .device_free = on_free,
+			   .reserve = on_reserve,
+			   .unreserve = on_unreserve,
+			   .map = on_map,
+			   .unmap = on_unmap,
+			   .sync = on_sync,
+			   .sync_ctx = r},
 	};
 	r->m = clv_torch_open(&config);
 	ck_assert_ptr_nonnull(r->m);
@@ -131,7 +142,8 @@ uint32_t recorder_pool(struct recorder *r, const struct clv_torch_pool_options *
 
 uint32_t recorder_malloc(struct recorder *r, uint64_t size, uint32_t stream, uint32_t pool, uint32_t ready)
 {
-	struct clv_torch_request request = {.size = size, .stream = handles[stream], .pool = pool, .capturing = pool != 0};
+	struct clv_torch_request request = {
+		.size = size, .stream = handles[stream], .pool = pool, .capturing = pool != 0};
 	struct clv_torch_stats stats;
 	uint32_t block;
 	r->stream = stream;
@@ -198,17 +210,24 @@ static void add_state(const struct recorder *r, struct clv_history *h)
 			continue;
 		if (!open) {
 			open = &h->segments[h->segment_count++];
-			*open = (struct clv_segment_record){.addr = b.addr, .small = b.small, .expandable = b.expandable,
-							    .pool = (uint16_t)b.pool, .first_block = h->block_record_count};
+			*open = (struct clv_segment_record){.addr = b.addr,
+							    .small = b.small,
+							    .expandable = b.expandable,
+							    .pool = (uint16_t)b.pool,
+							    .first_block = h->block_record_count};
 			while (handles[open->stream] != b.stream)
 				open->stream++;
 			h->pool_count = b.pool >= h->pool_count ? b.pool + 1 : h->pool_count;
 		}
 		open->size += b.size;
 		open->blocks++;
-		h->blocks[h->block_record_count++] = (struct clv_block_record){
-			.addr = b.addr, .size = b.size, .requested = b.requested,
-			.state = b.allocated ? CLV_BLOCK_ACTIVE : b.pending ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE};
+		h->blocks[h->block_record_count++] =
+			(struct clv_block_record){.addr = b.addr,
+						  .size = b.size,
+						  .requested = b.requested,
+						  .state = b.allocated ? CLV_BLOCK_ACTIVE
+							   : b.pending ? CLV_BLOCK_PENDING_FREE
+								       : CLV_BLOCK_INACTIVE};
 	}
 	h->has_state = true;
 }
@@ -231,16 +250,21 @@ static void number_pools(struct clv_history *h)
 	h->pool_count = count;
 }
 
-struct clv_trace *recorder_trace(const struct recorder *r, uint32_t from, const char *conf, uint64_t cap_mib, uint64_t total)
+struct clv_trace *recorder_trace(const struct recorder *r, uint32_t from, const char *conf, uint64_t cap_mib,
+				 uint64_t total)
 {
 	struct clv_trace *t = clv_mem_zalloc(1, sizeof(*t));
 	struct clv_error err = {""};
 	ck_assert_ptr_nonnull(t);
 	t->file = clv_mem_strndup("recorded", 8);
-	t->torch = (struct clv_torch_recorded){
-		.present = true, .conf = clv_mem_strndup(conf, strlen(conf)), .max_split_size = (int64_t)r->settings.max_split_size,
-		.gc_threshold = r->settings.gc_threshold, .expandable = r->settings.expandable, .has_probe = total != 0,
-		.cap_mib = cap_mib, .total_bytes = total};
+	t->torch = (struct clv_torch_recorded){.present = true,
+					       .conf = clv_mem_strndup(conf, strlen(conf)),
+					       .max_split_size = (int64_t)r->settings.max_split_size,
+					       .gc_threshold = r->settings.gc_threshold,
+					       .expandable = r->settings.expandable,
+					       .has_probe = total != 0,
+					       .cap_mib = cap_mib,
+					       .total_bytes = total};
 	for (int k = 0; k < CLV_TORCH_ROUNDUP_CLASSES; k++)
 		t->torch.roundup[k] = (uint32_t)r->settings.roundup[k];
 	for (uint32_t s = 0; s < RECORDER_STREAMS; s++)

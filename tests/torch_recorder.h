@@ -17,9 +17,9 @@ struct recorder {
 	struct clv_event_record *events;
 	uint32_t count, room;
 	struct clv_torch_settings settings;
-	uint32_t stream;        /* of the request underway */
-	uint32_t emptied;       /* empty_cache calls that released something */
-	uint32_t deferred;      /* frees that had to wait */
+	uint32_t stream;   /* of the request underway */
+	uint32_t emptied;  /* empty_cache calls that released something */
+	uint32_t deferred; /* frees that had to wait */
 	uint32_t retries, ooms;
 };
 
@@ -38,6 +38,7 @@ void recorder_empty_pool(struct recorder *r, uint32_t pool);
 
 /* A linked trace with the events from `from` on and the state now. Settings are recorded as `conf`; `total` above 0 adds a
  * probe with a limit of `cap_mib`. Free with clv_trace_free. */
-struct clv_trace *recorder_trace(const struct recorder *r, uint32_t from, const char *conf, uint64_t cap_mib, uint64_t total);
+struct clv_trace *recorder_trace(const struct recorder *r, uint32_t from, const char *conf, uint64_t cap_mib,
+				 uint64_t total);
 
 #endif

@@ -70,7 +70,8 @@ void clv_bench_set_name(char *name, const char *fmt, ...) CLV_PRINTF(2, 3);
 /* Whether a case is asked for. Where only a list is wanted the name is noted, and the answer is no. */
 bool clv_bench_wants(struct clv_bench *b, const char *name);
 
-/* A warm-up of each case and then b->repeat turns of all. false if one failed, or host memory is out. */
+/* A warm-up of each case and then b->repeat turns of all; on one processor, unless a case goes by the wall clock. false if
+ * one failed. */
 bool clv_bench_measure(struct clv_bench *b, struct clv_bench_case *const *cases, size_t count);
 
 /* Adds the result of a case that was measured, beside up to two others (may be NULL). */
@@ -83,11 +84,6 @@ void clv_bench_clear(struct clv_bench *b);
 /* Nanoseconds; the first counts only while the thread runs, so that a busy machine disturbs it little. */
 double clv_bench_cpu_ns(void);
 double clv_bench_wall_ns(void);
-
-/* Keeps the calling thread on the processor it is on, and threads that it starts later; returns its number, or -1 if that is
- * not possible. */
-int clv_bench_pin(void);
-void clv_bench_unpin(void); /* as before clv_bench_pin() */
 
 /* The benchmarks. */
 bool clv_bench_trace(struct clv_bench *b); /* import/TRACE, replay/TRACE/POLICY */

@@ -30,26 +30,16 @@ double clv_bench_wall_ns(void)
 	return now_ns(CLOCK_MONOTONIC);
 }
 
-static cpu_set_t before;
-static bool pinned;
-
-int clv_bench_pin(void)
+/* Keeps the thread, and what it starts, on the processor it is on; *before is how it was. False: it stays as it was. */
+static bool pin(cpu_set_t *before)
 {
 	int cpu = sched_getcpu();
 	cpu_set_t set;
-	if (pinned || cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(before), &before) != 0)
-		return -1;
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(*before), before) != 0)
+		return false;
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	pinned = sched_setaffinity(0, sizeof(set), &set) == 0;
-	return pinned ? cpu : -1;
-}
-
-void clv_bench_unpin(void)
-{
-	if (pinned)
-		(void)sched_setaffinity(0, sizeof(before), &before);
-	pinned = false;
+	return sched_setaffinity(0, sizeof(set), &set) == 0;
 }
 
 void clv_bench_set_name(char *name, const char *fmt, ...)
@@ -118,7 +108,7 @@ static int by_time(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-bool clv_bench_measure(struct clv_bench *b, struct clv_bench_case *const *cases, size_t count)
+static bool take_samples(struct clv_bench *b, struct clv_bench_case *const *cases, size_t count)
 {
 	for (unsigned turn = 0; turn <= b->repeat; turn++)
 		for (size_t i = 0; i < count; i++) {
@@ -131,11 +121,24 @@ bool clv_bench_measure(struct clv_bench *b, struct clv_bench_case *const *cases,
 			if (turn) /* the first is the warm-up */
 				c->samples[turn - 1] = ns > 0 ? ns : 1;
 		}
+	return true;
+}
+
+bool clv_bench_measure(struct clv_bench *b, struct clv_bench_case *const *cases, size_t count)
+{
+	cpu_set_t before;
+	bool one_thread = true;
 	for (size_t i = 0; i < count; i++)
+		one_thread &= strcmp(cases[i]->clock, "cpu") == 0;
+	bool pinned = one_thread && pin(&before);
+	bool ok = take_samples(b, cases, count);
+	if (pinned)
+		(void)sched_setaffinity(0, sizeof(before), &before);
+	for (size_t i = 0; i < count && ok; i++)
 		qsort(cases[i]->samples, b->repeat, sizeof(cases[i]->samples[0]), by_time);
 	if (b->progress)
 		fprintf(b->progress, "\r\033[K");
-	return true;
+	return ok;
 }
 
 static double median_ns(const struct clv_bench *b, const struct clv_bench_case *c)

@@ -14,7 +14,6 @@
 #include "../../tracing/synth.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -210,32 +209,11 @@ static bool bench_file(struct clv_bench *b, const char *path, const char *name, 
 
 /* ---- the synthetic trace ---- */
 
-/* A log as RMM writes it has no word for a free that is only asked for. */
-static bool write_rmm(const struct clv_trace *t, const char *path)
-{
-	FILE *f = fopen(path, "w");
-	if (!f)
-		return false;
-	const struct clv_history *h = t->histories;
-	fprintf(f, "Thread,Time,Action,Pointer,Size,Stream\n");
-	for (uint32_t i = 0; i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action != CLV_ACTION_ALLOC && e->action != CLV_ACTION_FREE_COMPLETED)
-			continue;
-		uint64_t s = e->time_us / 1000000;
-		fprintf(f, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 "\n", (unsigned)(s / 3600 % 24),
-			(unsigned)(s / 60 % 60), (unsigned)(s % 60), (unsigned)(e->time_us % 1000000),
-			e->action == CLV_ACTION_ALLOC ? "allocate" : "free", e->addr, e->size, t->streams[e->stream]);
-	}
-	return fclose(f) == 0;
-}
-
 static bool write_synthetic(struct clv_bench *b, const char *clv, const char *csv)
 {
 	const struct clv_synth synth = {.events = SYNTH_EVENTS, .live = 2000, .streams = 3, .addresses = 20000, .seed = 1};
 	struct clv_trace *t = clv_synth_trace(&synth, &b->error);
-	bool ok = t && clv_trace_write(t, clv, &b->error) &&
-		  (write_rmm(t, csv) || clv_bench_fail(b, "%s: %s", csv, strerror(errno)));
+	bool ok = t && clv_trace_write(t, clv, &b->error) && clv_synth_write_rmm(t, csv, &b->error);
 	clv_trace_free(t);
 	return ok;
 }

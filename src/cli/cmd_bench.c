@@ -25,7 +25,6 @@ struct bench_command {
 	struct clv_arg_texts traces;
 	uint64_t repeat;
 	bool json, list;
-	int cpu; /* that the command was pinned to; -1: none */
 };
 
 static int parse(struct bench_command *c, int argc, char **argv, int *first)
@@ -128,7 +127,6 @@ static bool print_json(const struct bench_command *c)
 			break;
 	bool complete = json_array_size(results) == c->bench.result_count;
 	json_t *machine = json_pack("{s:s,s:I}", "cpu", cpu, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN));
-	json_object_set_new(machine, "pinned_to", c->cpu < 0 ? json_null() : json_integer(c->cpu));
 	json_t *document = json_pack("{s:s,s:o,s:i,s:o}", "version", CLV_VERSION, "machine", machine, "repeat",
 				     (int)c->bench.repeat, c->list ? "names" : "results", results);
 	bool ok = document && complete && json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
@@ -137,20 +135,35 @@ static bool print_json(const struct bench_command *c)
 	return ok;
 }
 
+static bool run_all(struct clv_bench *b)
+{
+	return clv_bench_trace(b) && clv_bench_heap(b) && clv_bench_threads(b);
+}
+
+/* A name that stands for nothing is refused before minutes of work. -1: all are known. */
+static int check_names(const struct bench_command *c)
+{
+	for (size_t i = 0; i < c->bench.name_count; i++) {
+		struct clv_bench only = c->bench;
+		only.names = &c->bench.names[i];
+		only.name_count = 1;
+		only.list = true;
+		bool known = run_all(&only) && only.result_count;
+		clv_bench_clear(&only);
+		if (!known)
+			return clv_cli_refuse(NAME, "there is no benchmark '%s'; `cleave bench --list` prints all", c->bench.names[i]);
+	}
+	return -1;
+}
+
 static int run(struct bench_command *c)
 {
 	struct clv_bench *b = &c->bench;
-	if (!c->list)
-		c->cpu = clv_bench_pin();
-	bool ok = clv_bench_trace(b) && clv_bench_heap(b);
-	clv_bench_unpin();
-	ok = ok && clv_bench_threads(b);
+	bool ok = run_all(b);
 	if (b->progress)
 		fprintf(b->progress, "\r\033[K");
 	if (!ok)
 		return clv_cli_refuse(NAME, "%s", b->error.text);
-	if (b->result_count == 0)
-		return clv_cli_refuse(NAME, "no benchmark has such a name; `cleave bench --list` prints all");
 	if (c->json)
 		return print_json(c) || ferror(stdout) ? CLV_EXIT_DONE : clv_cli_refuse(NAME, "out of host memory");
 	if (!c->list)
@@ -162,7 +175,7 @@ static int run(struct bench_command *c)
 
 int clv_cmd_bench(int argc, char **argv)
 {
-	struct bench_command c = {.repeat = REPEAT, .cpu = -1};
+	struct bench_command c = {.repeat = REPEAT};
 	int first;
 	int status = parse(&c, argc, argv, &first);
 	if (status >= 0)
@@ -174,7 +187,9 @@ int clv_cmd_bench(int argc, char **argv)
 	c.bench.traces = c.traces.items;
 	c.bench.trace_count = c.traces.count;
 	c.bench.progress = isatty(STDERR_FILENO) && !c.list ? stderr : NULL;
-	status = run(&c);
+	status = check_names(&c);
+	if (status < 0)
+		status = run(&c);
 	clv_bench_clear(&c.bench);
 	return status;
 }

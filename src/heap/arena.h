@@ -7,9 +7,11 @@
  *   frames    physical memory: created, mapped, moved, released
  *   streams   in whose order free memory is free; events, waits
  *   place     which addresses a request gets
+ *   purchase  how much is bought at a time, in what pieces
  *   reclaim   how the frames under them are bought or taken from elsewhere; the ladder before failing
  *   slab      requests of up to 32 KiB
  *   cache     slots that a thread keeps for itself
+ *   counts    what programs have, counted where it is cheap
  *
  * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
  * mapped) or LINGER (a frame was moved away from here, and work of a stream may still read the old address). A *frame* is
@@ -74,6 +76,7 @@ struct clv_frame {
 	uint32_t busy_slot;     /* complete once this slot has passed busy_seq */
 	uint64_t busy_seq;
 	uint32_t lingers; /* other mappings of it: until they are gone the driver would not have its memory back */
+	bool coarse; /* counts in arena->coarse */
 	bool mixed; /* other slots had frees here that were not complete; never of a whole frame */
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
@@ -97,7 +100,11 @@ struct clv_slot {
 	uint64_t recorded_seq;   /* the last seq that an event covers */
 	uint64_t unrecorded_bytes; /* freed since */
 	struct clv_binmap *holes, *parts, *whole; /* NULL until the first hole */
+	/* All holes that are complete were handed over when `completed` was `swept`, unless one came since. */
+	uint64_t swept;
+	bool complete_hole;
 	struct clv_extent *lingers, **linger_tail;
+	struct clv_late *late, **late_tail; /* slots of slabs of other streams that were freed on this one */
 	struct clv_slot *hash_next;
 	struct clv_slabs *slabs;
 };
@@ -130,7 +137,6 @@ struct clv_arena {
 
 	struct clv_frame *frames;
 	struct clv_frame *loose; /* held, but without an address: the driver would not take them back */
-	struct clv_late *late;   /* slots of slabs freed on another stream */
 	struct clv_pool late_pool;
 
 	struct clv_slot **slots; /* [0] is ANY */
@@ -144,6 +150,7 @@ struct clv_arena {
 	uint64_t used, used_peak;     /* bytes of live extents (chunks count whole) */
 	uint64_t pinned;              /* bytes of pinned frames */
 	uint64_t whole_bytes;         /* bytes of whole frames */
+	uint64_t coarse;              /* bytes of frames bought larger than is usual for their request */
 	uint64_t limit, headroom;     /* as set; 0: none */
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */
@@ -154,7 +161,7 @@ struct clv_arena {
 	uint64_t large_allocs, large_frees;
 
 	uint64_t failures, splits, merges, created, released, moved, device_waits, host_waits, polls;
-	uint64_t frame_count, hole_count, live_count, chunk_count;
+	uint64_t frame_count, hole_count, live_count, chunk_count, chunks_made;
 	uint64_t slabs_taken; /* bytes of slots out of the slabs: live, in a cache of a thread, or late */
 
 	cleave_failure failure;

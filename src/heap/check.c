@@ -87,7 +87,7 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 
 static bool check_frames(const struct clv_arena *a, struct clv_error *err)
 {
-	uint64_t held = 0, pinned = 0, whole = 0, count = 0;
+	uint64_t held = 0, pinned = 0, whole = 0, count = 0, coarse = 0;
 	for (const struct clv_frame *f = a->loose; f; f = f->next)
 		held += f->size;
 	if (held != a->loose_bytes)
@@ -95,6 +95,7 @@ static bool check_frames(const struct clv_arena *a, struct clv_error *err)
 	for (const struct clv_frame *f = a->frames; f; f = f->next) {
 		count++;
 		held += f->size;
+		coarse += f->coarse ? f->size : 0;
 		if (clv_frame_at(a, f->addr) != f || clv_frame_at(a, clv_frame_end(f) - 1) != f)
 			return clv_error_set(err, "frames: the pagemap does not know the frame at %#" PRIx64, f->addr);
 		if (f->live)
@@ -111,6 +112,8 @@ static bool check_frames(const struct clv_arena *a, struct clv_error *err)
 		if (f->busy_slot >= a->slot_count)
 			return clv_error_set(err, "frames: the frame at %#" PRIx64 " waits for no slot", f->addr);
 	}
+	if (coarse != a->coarse)
+		return clv_error_set(err, "frames: %" PRIu64 " bytes of coarse frames, not %" PRIu64, coarse, a->coarse);
 	if (held != a->held || pinned != a->pinned || whole != a->whole_bytes || count != a->frame_count)
 		return clv_error_set(err,
 				     "frames: held %" PRIu64 ", pinned %" PRIu64 ", whole %" PRIu64 ", %" PRIu64

@@ -24,6 +24,8 @@ static void unlink_frame(struct clv_arena *a, struct clv_frame *f)
 	if (f->next)
 		f->next->prev = f->prev;
 	a->frame_count--;
+	if (f->coarse)
+		a->coarse -= f->size;
 }
 
 /* Held, and in no list of frames. */

@@ -147,12 +147,16 @@ static void note_peak(struct clv_arena *a, int64_t live)
 /* With the arena's lock held. */
 static void count_large(struct clv_arena *a, int64_t bytes)
 {
-	const struct clv_counts *own = clv_cache_counts(a);
 	int64_t live = clv_count_share(&a->counts.live, bytes);
-	a->large_allocs += bytes > 0;
-	a->large_frees += bytes < 0;
-	if (bytes > 0)
-		note_peak(a, live + (own ? clv_count(&own->live) : 0));
+	if (bytes < 0) {
+		a->large_frees++;
+		return;
+	}
+	a->large_allocs++;
+	if (live + CLV_COUNTS_OWN_MAX <= clv_count(&a->live_peak))
+		return; /* no peak, whatever the thread has not handed in */
+	const struct clv_counts *own = clv_cache_counts(a);
+	note_peak(a, live + (own ? clv_count(&own->live) : 0));
 }
 
 /* A block of a slab, in the thread's own counts; if it has none in the arena's, with the lock held. */

@@ -80,7 +80,13 @@ static bool free_for(const struct search *s, const struct clv_extent *e)
 	return e->kind == CLV_GAP || (e->kind == CLV_HOLE && clv_hole_usable(e, s->rq->slot));
 }
 
-/* Rises with each of its parts, so that what is known of a window bounds its cost from below. */
+/* At least what a window costs of which so much is known; its cost rises with each of its parts. What a purchase brings at
+ * least is left out: to find that out takes longer than to look at a window. */
+static uint64_t bound_of(const struct search *s, uint64_t pinned, uint64_t missing)
+{
+	return missing ? pinned + clv_purchase_weight(s->a, missing) : pinned;
+}
+
 static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
 {
 	if (!missing)
@@ -103,7 +109,7 @@ static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr
 /* A window at addr, which lies in the extent e, over all that it touches. */
 static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 {
-	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0, cost = 0, most = most_cost(s);
+	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0, most = most_cost(s);
 	struct clv_extent *cur = e;
 	for (int walked = 0;; cur = cur->next) {
 		if (!cur || ++walked > WALK_LIMIT)
@@ -115,13 +121,14 @@ static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 			pinned += pins(s->a, cur, lo, hi);
 		else
 			return;
-		cost = cost_of(s, pinned, missing, 0);
-		if (cost > most)
+		if (bound_of(s, pinned, missing) > most)
 			return;
 		if (hi == end)
 			break;
 	}
-	keep(s, (struct clv_window){addr, missing, cost, e, NULL});
+	uint64_t cost = cost_of(s, pinned, missing, 0);
+	if (cost <= most)
+		keep(s, (struct clv_window){addr, missing, cost, e, NULL});
 }
 
 static void at_left(struct search *s, struct clv_extent *hole)
@@ -150,7 +157,7 @@ static void before_end(struct search *s, struct clv_extent *hole)
 			return;
 		if (e->kind == CLV_GAP)
 			missing += clv_extent_end(e) - clv_max_u64(e->addr, clv_align_down(addr, CLV_PAGE));
-		if (cost_of(s, 0, missing, 0) > most)
+		if (bound_of(s, 0, missing) > most)
 			return;
 	}
 	if (e && addr >= e->addr)
@@ -186,12 +193,17 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	}
 	n = clv_bin_ceil(slot->holes, fitting);
 	for (int i = 0; n && i < LARGER_HOLES; i++, n = clv_bin_up(slot->holes, n, fitting)) {
+		if (cost_of(s, 0, 0, n->size - size) > most_cost(s))
+			break; /* the next ones leave more over */
 		at_left(s, n->owner);
 		at_right(s, n->owner);
 	}
 	n = clv_bin_floor(slot->holes, size);
 	for (int i = 0; n && i < SMALLER_HOLES; i++, n = clv_bin_down(slot->holes, n, size)) {
 		struct clv_extent *hole = n->owner;
+		/* the next ones leave more to be bought, unless they stand beside others */
+		if (s->only_first && n->size < size && cost_of(s, 0, clv_align_down(size - n->size, CLV_PAGE), 0) > most_cost(s))
+			break;
 		if (hole->size >= size || (hole->next && free_for(s, hole->next)))
 			consider(s, hole, clv_align_up(hole->addr, s->rq->align));
 		before_end(s, hole);
@@ -202,7 +214,7 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 static void in_gap(struct search *s)
 {
 	uint64_t size = clv_align_up(s->rq->size, CLV_PAGE);
-	if (cost_of(s, 0, size, 0) > most_cost(s))
+	if (bound_of(s, 0, size) > most_cost(s))
 		return;
 	struct clv_bin_node *n = clv_bin_floor(&s->a->gaps, UINT64_MAX);
 	if (!n || n->size < size) {

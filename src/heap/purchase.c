@@ -11,14 +11,28 @@
 #define SLACK_PERMILLE 64
 #define SLACK_MIN (16 * CLV_MIB)
 
-/* The usual unit: a share of what may be held, at most `frame` of the settings; for heaps that hold much, a share of it. */
+/* The usual unit: a share of what may be held, or of what is; at most `frame` of the settings, and so many times the
+ * request, since one block may pin it for good in the end. */
 #define UNIT_OF_CAP 4096
 #define UNIT_OF_HELD 1024
-#define UNIT_MAX (128 * CLV_MIB)
+#define UNIT_OF_REQUEST 8
+/* And of what is not in use: the last frames on a full device are small ones. */
+#define UNIT_OF_ROOM 64
+#define PIECE_OF_ROOM 8
+
+/* A heap that grows in a hurry while little is stranded buys coarser: fewer calls, and more at stake. So only up to these
+ * many bytes at a time, in all. */
+#define COARSE_TIMES 16
+#define COARSE_MAX (64 * CLV_MIB)
+#define COARSE_OF_REQUEST 16
+#define COARSE_HELD_MAX (2 * CLV_GIB)
 
 /* Stranded thousandths below which little, and not much, is stranded. */
 #define STRANDED_LITTLE 3
 #define STRANDED_SOME 10
+/* Above this units and pieces are halved, above twice this quartered, and so on. */
+#define STRANDED_MUCH 80
+#define SHRINK_MAX 3
 /* A small heap is not counted as stranded for a few frames of the usual size. */
 #define STRANDED_BASE (4 * CLV_GIB)
 
@@ -26,8 +40,9 @@
 #define EXACT_UNITS 3
 
 /* Pieces of a large request: at least four; one more for each thousandth stranded, fewer in a hurry. */
+#define TAIL_PIECES 4
 #define PIECES_MIN 4
-#define PIECES_MAX 64
+#define PIECES_MAX 256
 #define PIECES_MAX_HURRIED 48
 
 /* Pieces are graded: half of what is left, then half of the rest, so that a block ends in small frames, where it meets its
@@ -36,12 +51,12 @@
 #define GRADED_OF_CAP 768
 
 /* The driver's share of the run: this much at the start, then thousandths of the time; twice that under pressure. */
-#define TIME_AT_START_NS 3000000u
-#define TIME_PERMILLE 8u
+#define TIME_AT_START_NS 2000000u
+#define TIME_PERMILLE 6u
 
 /* A purchase weighs this much in calls, and a quarter more than the bytes it brings. */
 #define CALL_WEIGHT (16 * CLV_MIB)
-#define CALL_WEIGHT_TIGHT (CLV_MIB)
+#define CALL_WEIGHT_TIGHT (2 * CLV_MIB)
 
 static uint64_t floor_pow2(uint64_t v)
 {
@@ -75,23 +90,51 @@ static bool hurried(const struct clv_arena *a)
 	return counts.ns > TIME_AT_START_NS + (pressed ? 2 * share : share);
 }
 
-static uint64_t unit(const struct clv_arena *a, uint64_t stranded, bool hurry)
+/* Powers of two by which everything gets smaller when much is stranded. */
+static unsigned shrink(uint64_t stranded)
 {
-	uint64_t u = clv_min_u64(a->heap->settings.frame_bytes, clv_reclaim_cap(a) / UNIT_OF_CAP);
-	u = floor_pow2(clv_max_u64(u, a->held / UNIT_OF_HELD));
-	if (stranded < STRANDED_LITTLE)
-		u *= hurry ? 16 : 4;
-	else if (stranded < STRANDED_SOME && hurry)
-		u *= 2;
-	return clv_max_u64(clv_min_u64(u, UNIT_MAX), a->granularity);
+	unsigned shift = 0;
+	for (uint64_t much = STRANDED_MUCH; stranded > much && shift < SHRINK_MAX; much *= 2)
+		shift++;
+	return shift;
+}
+
+/* What may still be in use one day. */
+static uint64_t room_left(const struct clv_arena *a)
+{
+	uint64_t cap = clv_reclaim_cap(a);
+	return cap - clv_min_u64(cap, a->used);
+}
+
+static uint64_t unit(const struct clv_arena *a, uint64_t request, uint64_t stranded)
+{
+	uint64_t u = clv_max_u64(clv_reclaim_cap(a) / UNIT_OF_CAP, a->held / UNIT_OF_HELD) >> shrink(stranded);
+	u = clv_min_u64(u, clv_min_u64(a->heap->settings.frame_bytes, request * UNIT_OF_REQUEST));
+	u = clv_min_u64(u, room_left(a) / UNIT_OF_ROOM);
+	return clv_max_u64(floor_pow2(u), a->granularity);
+}
+
+/* The unit when calls count for more. */
+static uint64_t unit_now(const struct clv_arena *a, uint64_t request, uint64_t stranded, bool hurry)
+{
+	uint64_t u = unit(a, request, stranded);
+	if (!hurry || stranded >= STRANDED_SOME || a->coarse >= COARSE_HELD_MAX)
+		return u;
+	uint64_t times = stranded < STRANDED_LITTLE ? COARSE_TIMES : 2;
+	return clv_max_u64(u, floor_pow2(clv_min_u64(clv_min_u64(u * times, COARSE_MAX), request * COARSE_OF_REQUEST)));
 }
 
 uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request *rq)
 {
 	if (tight(a) || rq->exact)
 		return 0;
-	uint64_t u = unit(a, stranded_permille(a), hurried(a));
+	uint64_t u = unit_now(a, rq->size, stranded_permille(a), hurried(a));
 	return rq->size > EXACT_UNITS * u ? 0 : u;
+}
+
+bool clv_purchase_is_coarse(const struct clv_arena *a, const struct clv_request *rq, uint64_t size)
+{
+	return size > rq->size && size > unit(a, rq->size, stranded_permille(a));
 }
 
 uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request *rq, uint64_t rest)
@@ -102,9 +145,12 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 	bool hurry = hurried(a);
 	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 16 / 10, PIECES_MAX_HURRIED)
 				: clv_min_u64(PIECES_MIN + stranded, PIECES_MAX);
-	uint64_t even = clv_max_u64(unit(a, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
-	uint64_t most = clv_align_down(clv_min_u64(GRADED_MAX, clv_reclaim_cap(a) / GRADED_OF_CAP), a->granularity);
-	uint64_t graded = clv_min_u64(floor_pow2(rest / 2), most);
+	uint64_t even = clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
+	even = clv_min_u64(even, clv_max_u64(clv_align_down(room_left(a) / PIECE_OF_ROOM, a->granularity), a->granularity));
+	uint64_t most = clv_min_u64(GRADED_MAX, clv_reclaim_cap(a) / GRADED_OF_CAP) >> shrink(stranded);
+	uint64_t graded = clv_min_u64(floor_pow2(rest / 2), clv_align_down(most, a->granularity));
+	if (rest <= even)
+		return clv_min_u64(rest, clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_max_u64(floor_pow2(rest / 2), clv_align_down(even / TAIL_PIECES, a->granularity))));
 	return clv_min_u64(rest, clv_max_u64(even, graded));
 }
 

@@ -28,6 +28,9 @@ uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request 
 /* The first piece to buy of `rest` missing bytes (a multiple of the granularity). */
 uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request *rq, uint64_t rest);
 
+/* True if a frame of this size is larger than is usual for the request: its size counts in arena->coarse while it is held. */
+bool clv_purchase_is_coarse(const struct clv_arena *a, const struct clv_request *rq, uint64_t size);
+
 /* What the purchase of `bytes` weighs beside pinned bytes when windows are compared. */
 uint64_t clv_purchase_weight(const struct clv_arena *a, uint64_t bytes);
 

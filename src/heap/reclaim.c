@@ -202,11 +202,16 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 				uint64_t room = clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
+			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
 			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, f->rq->slot->index);
 			if (f->refused == CLV_OUT_OF_MEMORY)
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
 			if (f->refused != CLV_OK)
 				return false;
+			if (coarse) {
+				clv_frame_at(a, r->lo)->coarse = true;
+				a->coarse += size;
+			}
 			r->lo = clv_min_u64(r->hi, r->lo + size);
 		}
 	}

@@ -11,7 +11,6 @@
 
 struct clv_late {
 	uint64_t addr, seq;
-	uint32_t slot;
 	struct clv_late *next;
 };
 
@@ -53,13 +52,25 @@ static void unlink_partial(struct clv_slab *s)
 
 /* ---- chunks ---- */
 
+#define ALL_UNITS UINT32_MAX
+
+static struct clv_chunk **list_of(struct clv_slabs *slabs, const struct clv_chunk *c)
+{
+	return c->used_units == ALL_UNITS ? &slabs->full : &slabs->chunks;
+}
+
 static void link_chunk(struct clv_slabs *slabs, struct clv_chunk *c)
 {
-	c->prev = NULL;
-	c->next = slabs->chunks;
+	struct clv_chunk **link = list_of(slabs, c), *prev = NULL;
+	while (*link && (*link)->serial > c->serial && c->used_units != ALL_UNITS) {
+		prev = *link;
+		link = &prev->next;
+	}
+	c->prev = prev;
+	c->next = *link;
 	if (c->next)
 		c->next->prev = c;
-	slabs->chunks = c;
+	*link = c;
 }
 
 static void unlink_chunk(struct clv_slabs *slabs, struct clv_chunk *c)
@@ -67,9 +78,20 @@ static void unlink_chunk(struct clv_slabs *slabs, struct clv_chunk *c)
 	if (c->prev)
 		c->prev->next = c->next;
 	else
-		slabs->chunks = c->next;
+		*list_of(slabs, c) = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
+}
+
+/* Full chunks stand apart, so that however many there are, one with units left is found at once. */
+static void set_units(struct clv_slabs *slabs, struct clv_chunk *c, uint32_t used)
+{
+	bool moves = (c->used_units == ALL_UNITS) != (used == ALL_UNITS);
+	if (moves)
+		unlink_chunk(slabs, c);
+	c->used_units = used;
+	if (moves)
+		link_chunk(slabs, c);
 }
 
 static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, int *why)
@@ -87,6 +109,7 @@ static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, i
 	}
 	c->extent->chunk = true;
 	c->slot = slot->index;
+	c->serial = a->chunks_made++;
 	link_chunk(slot->slabs, c);
 	a->chunk_count++;
 	clv_pagemap_set_chunk(&a->pages, c->extent->addr, c);
@@ -138,7 +161,7 @@ static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, uns
 		}
 		mask = find_units(c, units, &first);
 	}
-	c->used_units |= mask;
+	set_units(slot->slabs, c, c->used_units | mask);
 	s->chunk = c;
 	s->addr = c->extent->addr + ((uint64_t)first << CLV_UNIT_SHIFT);
 	s->slot_size = size;
@@ -158,14 +181,17 @@ static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, uns
 static void free_slab(struct clv_arena *a, struct clv_slab *s)
 {
 	struct clv_chunk *c = s->chunk;
+	struct clv_slabs *slabs = a->slots[c->slot]->slabs;
+	uint32_t used = c->used_units;
 	unlink_partial(s);
 	for (unsigned i = 0; i < s->units; i++) {
 		atomic_store_explicit(&c->units[s->first_unit + i], NULL, memory_order_release);
-		c->used_units &= ~(1u << (s->first_unit + i));
+		used &= ~(1u << (s->first_unit + i));
 	}
+	set_units(slabs, c, used);
 	clv_meta_free(s);
-	/* one empty chunk is kept against coming and going at the edge */
-	if (!c->used_units && (c->prev || c->next))
+	/* the last chunk is kept, empty as it is, against coming and going at the edge */
+	if (!used && (c->prev || c->next || slabs->full))
 		free_chunk(a, c);
 }
 
@@ -217,27 +243,28 @@ bool clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *fre
 	uint64_t seq = clv_slot_freed(a, freed_on, 0, true);
 	struct clv_late *l = clv_pool_take(&a->late_pool);
 	l->addr = addr;
-	l->slot = freed_on->index;
 	l->seq = seq;
-	l->next = a->late;
-	a->late = l;
+	*freed_on->late_tail = l;
+	freed_on->late_tail = &l->next;
 	return true;
 }
 
 bool clv_slabs_reap(struct clv_arena *a)
 {
 	bool any = false;
-	for (uint32_t i = 1; a->late && i < a->slot_count; i++)
-		clv_slot_poll(a, a->slots[i]);
-	for (struct clv_late **link = &a->late, *l; (l = *link);) {
-		if (!clv_slot_passed(a, l->slot, l->seq)) {
-			link = &l->next;
-			continue;
+	for (uint32_t i = 0; i < a->slot_count; i++) {
+		struct clv_slot *slot = a->slots[i];
+		struct clv_late *l = slot->late;
+		if (l && !clv_slot_passed(a, i, l->seq))
+			clv_slot_poll(a, slot);
+		for (; l && clv_slot_passed(a, i, l->seq); l = slot->late) {
+			slot->late = l->next;
+			if (!slot->late)
+				slot->late_tail = &slot->late;
+			clv_slab_give(a, l->addr);
+			clv_pool_give(&a->late_pool, l);
+			any = true;
 		}
-		*link = l->next;
-		clv_slab_give(a, l->addr);
-		clv_pool_give(&a->late_pool, l);
-		any = true;
 	}
 	return any;
 }
@@ -258,14 +285,34 @@ bool clv_slabs_shrink(struct clv_arena *a)
 	return any;
 }
 
+static void orphan_chunks(struct clv_arena *a, struct clv_chunk *c)
+{
+	for (struct clv_slabs *any = a->slots[CLV_SLOT_ANY]->slabs; c;) {
+		struct clv_chunk *next = c->next;
+		c->slot = CLV_SLOT_ANY;
+		link_chunk(any, c);
+		for (unsigned u = 0; u < CLV_UNITS; u++) {
+			struct clv_slab *s = c->units[u];
+			if (s && s->first_unit == u && s->link) {
+				unlink_partial(s);
+				link_partial(a, s);
+			}
+		}
+		c = next;
+	}
+}
+
 void clv_slabs_orphan(struct clv_arena *a, struct clv_slot *slot)
 {
-	for (struct clv_late *l = a->late; l; l = l->next)
-		if (l->slot == slot->index) {
-			l->slot = CLV_SLOT_ANY;
-			l->seq = 0;
-		}
 	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
+	if (slot->late) {
+		for (struct clv_late *l = slot->late; l; l = l->next)
+			l->seq = 0;
+		*any->late_tail = slot->late;
+		any->late_tail = slot->late_tail;
+		slot->late = NULL;
+		slot->late_tail = &slot->late;
+	}
 	struct clv_slabs *from = slot->slabs;
 	if (!from)
 		return;
@@ -274,21 +321,13 @@ void clv_slabs_orphan(struct clv_arena *a, struct clv_slot *slot)
 		slot->slabs = NULL;
 		for (struct clv_chunk *c = from->chunks; c; c = c->next)
 			c->slot = CLV_SLOT_ANY;
+		for (struct clv_chunk *c = from->full; c; c = c->next)
+			c->slot = CLV_SLOT_ANY;
 		return;
 	}
-	while (from->chunks) {
-		struct clv_chunk *c = from->chunks;
-		unlink_chunk(from, c);
-		c->slot = CLV_SLOT_ANY;
-		link_chunk(any->slabs, c);
-		for (unsigned u = 0; u < CLV_UNITS; u++) {
-			struct clv_slab *s = c->units[u];
-			if (s && s->first_unit == u && s->link) {
-				unlink_partial(s);
-				link_partial(a, s);
-			}
-		}
-	}
+	orphan_chunks(a, from->chunks);
+	orphan_chunks(a, from->full);
+	from->chunks = from->full = NULL;
 }
 
 void clv_slabs_init(struct clv_arena *a)
@@ -311,22 +350,76 @@ void clv_slab_block_at(const struct clv_arena *a, uint64_t addr, uint64_t *start
 	}
 }
 
+static void drop_chunks(struct clv_chunk *c)
+{
+	while (c) {
+		struct clv_chunk *next = c->next;
+		for (unsigned u = 0; u < CLV_UNITS; u++) {
+			struct clv_slab *s = c->units[u];
+			if (s && s->first_unit == u)
+				clv_meta_free(s);
+		}
+		clv_meta_free(c);
+		c = next;
+	}
+}
+
 void clv_slabs_fini(struct clv_arena *a)
 {
 	for (uint32_t i = 0; i < a->slot_count; i++) {
 		struct clv_slabs *slabs = a->slots[i]->slabs;
-		for (struct clv_chunk *c = slabs ? slabs->chunks : NULL, *next; c; c = next) {
-			next = c->next;
-			for (unsigned u = 0; u < CLV_UNITS; u++) {
-				struct clv_slab *s = c->units[u];
-				if (s && s->first_unit == u)
-					clv_meta_free(s);
-			}
-			clv_meta_free(c);
-		}
+		if (!slabs)
+			continue;
+		drop_chunks(slabs->chunks);
+		drop_chunks(slabs->full);
 		clv_meta_free(slabs);
 	}
 	clv_pool_fini(&a->late_pool);
+}
+
+static bool is_taken(const struct clv_arena *a, uint64_t addr)
+{
+	unsigned number;
+	const struct clv_slab *s = clv_slab_find(a, addr, &number);
+	return s && !(s->free_bits[number / 64] >> (number % 64) & 1) && !atomic_load(&s->requested[number]);
+}
+
+static const char *check_slab(const struct clv_slab *s, uint64_t *taken)
+{
+	unsigned free_slots = 0;
+	for (unsigned k = 0; k < s->slots; k++) {
+		bool is_free = s->free_bits[k / 64] >> (k % 64) & 1;
+		free_slots += is_free;
+		if (is_free && atomic_load_explicit(&s->requested[k], memory_order_relaxed))
+			return "slab: a slot is free and live";
+	}
+	if (free_slots + s->taken != s->slots || !s->taken)
+		return "slab: free and taken slots do not add up, or an empty slab is kept";
+	if (!s->link != !free_slots)
+		return "slab: a slab with free slots is not in its partial list";
+	*taken += (uint64_t)s->taken * s->slot_size;
+	return NULL;
+}
+
+static const char *check_chunks(const struct clv_arena *a, uint32_t slot, const struct clv_chunk *c, bool full, uint64_t *taken)
+{
+	for (uint64_t newer = UINT64_MAX; c; newer = c->serial, c = c->next) {
+		if (c->slot != slot || !c->extent->chunk || c->extent->kind != CLV_LIVE)
+			return "slab: a chunk is not a live extent of its slot";
+		if (clv_pagemap_chunk(&a->pages, c->extent->addr) != c)
+			return "slab: the pagemap does not know a chunk";
+		if (full != (c->used_units == ALL_UNITS) || (!full && c->serial >= newer))
+			return "slab: a chunk is in the wrong list, or out of order";
+		for (unsigned u = 0; u < CLV_UNITS; u++) {
+			const struct clv_slab *s = c->units[u];
+			if (!s != !(c->used_units >> u & 1))
+				return "slab: a unit is used by no slab, or free under one";
+			const char *broken = s && s->first_unit == u ? check_slab(s, taken) : NULL;
+			if (broken)
+				return broken;
+		}
+	}
+	return NULL;
 }
 
 const char *clv_slabs_check(const struct clv_arena *a, uint64_t *taken)
@@ -334,31 +427,15 @@ const char *clv_slabs_check(const struct clv_arena *a, uint64_t *taken)
 	*taken = 0;
 	for (uint32_t i = 0; i < a->slot_count; i++) {
 		const struct clv_slabs *slabs = a->slots[i]->slabs;
-		for (const struct clv_chunk *c = slabs ? slabs->chunks : NULL; c; c = c->next) {
-			if (c->slot != i || !c->extent->chunk || c->extent->kind != CLV_LIVE)
-				return "slab: a chunk is not a live extent of its slot";
-			if (clv_pagemap_chunk(&a->pages, c->extent->addr) != c)
-				return "slab: the pagemap does not know a chunk";
-			for (unsigned u = 0; u < CLV_UNITS; u++) {
-				const struct clv_slab *s = c->units[u];
-				if (!s != !(c->used_units >> u & 1))
-					return "slab: a unit is used by no slab, or free under one";
-				if (!s || s->first_unit != u)
-					continue;
-				unsigned free_slots = 0;
-				for (unsigned k = 0; k < s->slots; k++) {
-					bool is_free = s->free_bits[k / 64] >> (k % 64) & 1;
-					free_slots += is_free;
-					if (is_free && atomic_load_explicit(&s->requested[k], memory_order_relaxed))
-						return "slab: a slot is free and live";
-				}
-				if (free_slots + s->taken != s->slots || !s->taken)
-					return "slab: free and taken slots do not add up, or an empty slab is kept";
-				if (!s->link != !free_slots)
-					return "slab: a slab with free slots is not in its partial list";
-				*taken += (uint64_t)s->taken * s->slot_size;
-			}
-		}
+		const char *broken = slabs ? check_chunks(a, i, slabs->chunks, false, taken) : NULL;
+		if (slabs && !broken)
+			broken = check_chunks(a, i, slabs->full, true, taken);
+		if (broken)
+			return broken;
+		uint64_t seq = 0;
+		for (const struct clv_late *l = a->slots[i]->late; l; seq = l->seq, l = l->next)
+			if (l->seq < seq || !is_taken(a, l->addr))
+				return "slab: late slots are out of order, or free in their slab";
 	}
 	return NULL;
 }

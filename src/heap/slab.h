@@ -6,7 +6,8 @@
  *
  * Invariants: (1) a slot is in one of four states: free in its slab (its free bit is set), live (it has a size), in
  * a thread's cache, or late (freed on another stream whose work is not done); (2) `taken` of a slab counts those that are
- * not free; (3) a slab with free slots is in the partial list of its slot and class; (4) an empty slab has no units.
+ * not free; (3) a slab with free slots is in the partial list of its slot and class; (4) an empty slab has no units; (5) late
+ * slots are in the queue of the slot on which they were freed, in that order.
  */
 #ifndef CLV_SLAB_H
 #define CLV_SLAB_H
@@ -42,13 +43,15 @@ struct clv_chunk {
 	struct clv_extent *extent;
 	_Atomic uint32_t slot; /* whose order its slots are free in */
 	uint32_t used_units;   /* a bit each */
+	uint64_t serial;       /* chunks were made in this order */
 	_Atomic(struct clv_slab *) units[CLV_UNITS];
-	struct clv_chunk *prev, *next; /* of the same slot */
+	struct clv_chunk *prev, *next; /* in the same list of the same slot */
 };
 
 struct clv_slabs {
 	struct clv_slab *partial[CLV_CLASS_COUNT];
-	struct clv_chunk *chunks;
+	struct clv_chunk *chunks; /* that have units left, the newest first */
+	struct clv_chunk *full;
 };
 
 static inline unsigned clv_class_of(uint64_t size); /* size in 1 .. CLV_SMALL_MAX */

@@ -145,6 +145,7 @@ static void index_hole(struct clv_arena *a, struct clv_extent *hole)
 	uint64_t end = clv_extent_end(hole);
 	clv_bin_insert(slot->holes, &hole->hole.total, hole->size, hole);
 	a->hole_count++;
+	slot->complete_hole |= hole->hole.seq <= slot->completed;
 	struct clv_frame *first = clv_frame_at(a, hole->addr), *last = clv_frame_at(a, end - 1);
 	if (!covers(hole, first))
 		clv_bin_insert(slot->parts, &hole->hole.left, clv_min_u64(clv_frame_end(first), end) - hole->addr, hole);

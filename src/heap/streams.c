@@ -36,6 +36,7 @@ static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
 			return NULL;
 		slot->index = a->slot_count;
 		slot->linger_tail = &slot->lingers;
+		slot->late_tail = &slot->late;
 		a->slots[a->slot_count++] = slot;
 	}
 	if (!clv_slot_ready(slot))
@@ -214,8 +215,11 @@ bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own)
 			continue;
 		bool rose = clv_slot_poll(a, slot);
 		any |= rose;
-		if (slot != own && slot->holes->count)
-			any |= retag_all(a, slot, slot->completed, CLV_SLOT_ANY, 0);
+		if (slot == own || (!slot->complete_hole && slot->completed == slot->swept))
+			continue; /* however many holes there are, none has become complete */
+		any |= retag_all(a, slot, slot->completed, CLV_SLOT_ANY, 0);
+		slot->complete_hole = false;
+		slot->swept = slot->completed;
 	}
 	return any;
 }
@@ -300,7 +304,7 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 		clv_slot_linger(any, e, 0);
 	}
 	slot->used = false;
-	slot->seq = slot->completed = slot->recorded_seq = slot->unrecorded_bytes = 0;
+	slot->seq = slot->completed = slot->recorded_seq = slot->unrecorded_bytes = slot->swept = 0;
 }
 
 /* ---- old addresses of moved frames ---- */

@@ -26,7 +26,7 @@ static void out_of_memory(struct stress_worker *w)
 	atomic_store(&w->round->stop, true);
 }
 
-#define WRONG(w, ...) stress_wrong((w)->round, (w)->number, (w)->op, __VA_ARGS__)
+#define WRONG(w, ...) clv_stress_wrong((w)->round, (w)->number, (w)->op, __VA_ARGS__)
 
 /* ---- the blocks of a thread ---- */
 
@@ -63,23 +63,6 @@ static struct stress_block *random_block(struct stress_worker *w)
 
 /* ---- allocate ---- */
 
-static bool right_refusal(struct stress_worker *w, int device, uint64_t size, int answer)
-{
-	struct stress_round *r = w->round;
-	if (answer != -ENOMEM && !(r->config->faults && answer == -EIO))
-		return WRONG(w, "a request of %" PRIu64 " bytes is answered with %d", size, answer);
-	cleave_failure f;
-	char text[1024];
-	answer = cleave_heap_last_failure(r->heap, device, &f);
-	if (answer)
-		return WRONG(w, "after a request has failed cleave_heap_last_failure answers %d", answer);
-	if (stress_alone(r) && f.request_bytes != size)
-		return WRONG(w, "a request of %" PRIu64 " bytes failed, the failure speaks of %" PRIu64, size, f.request_bytes);
-	if (cleave_failure_print(&f, text, sizeof(text)) <= 0)
-		return WRONG(w, "a failure cannot be printed");
-	return true;
-}
-
 static uint64_t ask_free(struct stress_round *r, int device)
 {
 	uint64_t left = 0;
@@ -95,8 +78,53 @@ static uint64_t heap_asks(struct stress_round *r)
 	return counts.calls[CLV_CALL_mem_get_info] - r->own_asks;
 }
 
-/* What the heap may not do when it grows: exceed the limit, or leave less than the headroom of what it has seen to be free;
- * what others took since it last asked it cannot know. */
+/* What can be held beside the frames that hold live blocks, in whole pages. */
+static uint64_t room_beside(struct stress_round *r, int device, const cleave_heap_stats *s)
+{
+	uint64_t pinned = s->held_bytes - (s->free_bytes - s->stranded_bytes), left = ask_free(r, device);
+	uint64_t room = left > r->headroom[device] ? left - r->headroom[device] : 0;
+	uint64_t cap = s->held_bytes + room, limit = r->limit[device];
+	if (limit)
+		cap = clv_min_u64(cap, limit);
+	return cap > pinned ? clv_align_down(cap - pinned, PAGE) : 0;
+}
+
+/* The heap's promise: it refuses only what frames with live blocks leave no room for. */
+static bool right_verdict(struct stress_worker *w, int device, uint64_t size)
+{
+	struct stress_round *r = w->round;
+	cleave_heap_stats s;
+	int answer = cleave_heap_get_stats(r->heap, device, &s);
+	if (answer)
+		return WRONG(w, "cleave_heap_get_stats answers %d", answer);
+	uint64_t room = room_beside(r, device, &s);
+	return size > room || WRONG(w,
+				    "a request of %" PRIu64 " bytes was refused, though %" PRIu64
+				    " can be held beside the frames with live blocks (held %" PRIu64 ", free %" PRIu64
+				    ", stranded %" PRIu64 ")",
+				    size, room, s.held_bytes, s.free_bytes, s.stranded_bytes);
+}
+
+static bool right_refusal(struct stress_worker *w, int device, uint64_t size, int answer)
+{
+	struct stress_round *r = w->round;
+	if (answer != -ENOMEM && !(r->config->faults && answer == -EIO))
+		return WRONG(w, "a request of %" PRIu64 " bytes is answered with %d", size, answer);
+	cleave_failure f;
+	char text[1024];
+	answer = cleave_heap_last_failure(r->heap, device, &f);
+	if (answer)
+		return WRONG(w, "after a request has failed cleave_heap_last_failure answers %d", answer);
+	if (stress_alone(r) && f.request_bytes != size)
+		return WRONG(w, "a request of %" PRIu64 " bytes failed, the failure speaks of %" PRIu64, size,
+			     f.request_bytes);
+	if (cleave_failure_print(&f, text, sizeof(text)) <= 0)
+		return WRONG(w, "a failure cannot be printed");
+	return !stress_alone(r) || r->config->faults || right_verdict(w, device, size);
+}
+
+/* What the heap may not do when it grows: exceed the limit, or leave less than the headroom of what it has seen to be
+ * free; what others took since it last asked it cannot know. */
 static bool right_growth(struct stress_worker *w, int device, uint64_t used_before)
 {
 	struct stress_round *r = w->round;
@@ -107,8 +135,9 @@ static bool right_growth(struct stress_worker *w, int device, uint64_t used_befo
 		return WRONG(w, "the heap grew to %" PRIu64 " bytes, over its limit of %" PRIu64, used, limit);
 	uint64_t left = ask_free(r, device);
 	if (left < headroom && heap_asks(r) > r->asked_before)
-		return WRONG(w, "the heap grew and left %" PRIu64 " bytes of the device, less than the headroom of %" PRIu64, left,
-			     headroom);
+		return WRONG(
+			w, "the heap grew and left %" PRIu64 " bytes of the device, less than the headroom of %" PRIu64,
+			left, headroom);
 	return true;
 }
 
@@ -121,8 +150,8 @@ static bool right_address(struct stress_worker *w, int device, uint64_t size, cl
 		return WRONG(w, "a request of %" PRIu64 " bytes gets the address 0x%" PRIx64, size, addr);
 	int answer = cleave_block_info(w->round->heap, addr + size - 1, &start, &bytes, &where);
 	if (answer || start != addr || bytes != size || where != device)
-		return WRONG(w, "the block of %" PRIu64 " bytes at 0x%" PRIx64 " is not known by its last byte (%d)", size, addr,
-			     answer);
+		return WRONG(w, "the block of %" PRIu64 " bytes at 0x%" PRIx64 " is not known by its last byte (%d)",
+			     size, addr, answer);
 	return true;
 }
 
@@ -138,13 +167,13 @@ static void begin_block(struct stress_worker *w, struct stress_block *b, struct 
 	b->written = !chance(w, r->phase.unwritten_permille);
 	if (any) {
 		if (b->written)
-			stress_touch(w, b, true);
+			clv_stress_touch(w, b, true);
 		return;
 	}
 	b->uses[b->use_count++] = on; /* the allocation itself is an event of the stream */
 	b->writer = on;
 	if (b->written)
-		stress_launch(w, b, on, true);
+		clv_stress_launch(w, b, on, true);
 }
 
 static bool serve(struct stress_worker *w, struct stress_block *b, struct stress_use on, bool any)
@@ -159,8 +188,10 @@ static bool serve(struct stress_worker *w, struct stress_block *b, struct stress
 		w->relief = (uint32_t)clv_rng_below(&w->rng, 8);
 		if (b->addr)
 			WRONG(w, "a request that fails gets the address 0x%" PRIx64, b->addr);
-		else if (right_refusal(w, b->device, b->size, answer) && stress_alone(r) && chance(w, 50))
-			stress_keep_promise(w, b->device, b->size);
+		else if (right_refusal(w, b->device, b->size, answer) && stress_alone(r) && chance(w, 5))
+			clv_stress_keep_promise(w, b->device);
+		if (chance(w, 20)) /* or a low limit would stop all work of a phase */
+			clv_stress_lift_limit(w, b->device);
 		return false;
 	}
 	w->counts.allocs++;
@@ -182,14 +213,14 @@ static void do_alloc(struct stress_worker *w, int device)
 		return;
 	}
 	b->device = device;
-	b->size = stress_draw_size(&r->phase, r->config, &w->rng);
+	b->size = clv_stress_draw_size(&r->phase, r->config, &w->rng);
 	bool any = chance(w, r->phase.any_permille);
-	struct stress_use on = stress_enter(r, stress_pick_stream(w, device));
+	struct stress_use on = clv_stress_enter(r, clv_stress_pick_stream(w, device));
 	if (serve(w, b, on, any))
 		push_block(w, b);
 	else
 		free(b);
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 /* ---- use ---- */
@@ -203,11 +234,11 @@ static void use_block(struct stress_worker *w, struct stress_block *b, struct st
 		known |= b->uses[i].stream == on.stream && b->uses[i].life == on.life;
 	if (write || !b->written || (!known && b->use_count == STRESS_USES)) {
 		for (unsigned i = 0; i < b->use_count; i++)
-			stress_order(w, b->uses[i], on, wait);
+			clv_stress_order(w, b->uses[i], on, wait);
 		b->use_count = 0;
 		known = false;
 	} else if (b->writer.stream != STRESS_NO_STREAM) {
-		stress_order(w, b->writer, on, wait);
+		clv_stress_order(w, b->writer, on, wait);
 	}
 	if (write || !b->written) {
 		b->written = true;
@@ -218,7 +249,7 @@ static void use_block(struct stress_worker *w, struct stress_block *b, struct st
 	}
 	if (!known)
 		b->uses[b->use_count++] = on;
-	stress_launch(w, b, on, write);
+	clv_stress_launch(w, b, on, write);
 }
 
 static void do_use(struct stress_worker *w)
@@ -226,9 +257,9 @@ static void do_use(struct stress_worker *w)
 	struct stress_block *b = random_block(w);
 	if (!b)
 		return;
-	struct stress_use on = stress_enter(w->round, stress_pick_stream(w, b->device));
+	struct stress_use on = clv_stress_enter(w->round, clv_stress_pick_stream(w, b->device));
 	use_block(w, b, on, clv_rng_below(&w->rng, 2));
-	stress_leave(w->round, on);
+	clv_stress_leave(w->round, on);
 }
 
 /* ---- free ---- */
@@ -236,18 +267,18 @@ static void do_use(struct stress_worker *w)
 static void free_in_order(struct stress_worker *w, const struct stress_block *b, uint32_t stream)
 {
 	struct stress_round *r = w->round;
-	struct stress_use on = stress_enter(r, stream);
+	struct stress_use on = clv_stress_enter(r, stream);
 	bool wait = chance(w, r->phase.wait_permille);
 	for (unsigned i = 0; i < b->use_count; i++)
-		stress_order(w, b->uses[i], on, wait);
+		clv_stress_order(w, b->uses[i], on, wait);
 	if (b->written)
-		stress_launch(w, b, on, false);
+		clv_stress_launch(w, b, on, false);
 	int answer = cleave_free(r->heap, b->addr, stress_stream_of(r, stream));
 	if (answer)
-		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is answered with %d", b->id, b->size, b->addr,
-		      answer);
+		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is answered with %d", b->id,
+		      b->size, b->addr, answer);
 	w->counts.cross_frees += b->home != STRESS_NO_STREAM && b->home != stream;
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 /* The promise of ANY is that nothing uses the block any more; so a block that nothing ever used needs no wait. */
@@ -255,24 +286,24 @@ static void free_as_any(struct stress_worker *w, const struct stress_block *b)
 {
 	struct stress_round *r = w->round;
 	if (b->written) {
-		stress_await(w, b);
-		stress_touch(w, b, false);
+		clv_stress_await(w, b);
+		clv_stress_touch(w, b, false);
 	}
 	int answer = cleave_free(r->heap, b->addr, CLEAVE_STREAM_ANY);
 	if (answer)
-		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") as ANY is answered with %d", b->id, b->size,
-		      b->addr, answer);
+		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") as ANY is answered with %d",
+		      b->id, b->size, b->addr, answer);
 	w->counts.any++;
 }
 
-void stress_free_block(struct stress_worker *w, size_t index)
+void clv_stress_free_block(struct stress_worker *w, size_t index)
 {
 	struct stress_round *r = w->round;
 	struct stress_block *b = w->blocks[index];
 	remove_block(w, index);
 	uint32_t stream = b->home;
 	if (stream == STRESS_NO_STREAM || chance(w, r->phase.other_permille))
-		stream = stress_pick_stream(w, b->device);
+		stream = clv_stress_pick_stream(w, b->device);
 	if (chance(w, r->phase.any_permille))
 		free_as_any(w, b);
 	else
@@ -282,8 +313,9 @@ void stress_free_block(struct stress_worker *w, size_t index)
 	if (stress_alone(r) && chance(w, 20)) {
 		int answer = cleave_free(r->heap, b->addr, stress_stream_of(r, stream));
 		if (answer != -EINVAL)
-			WRONG(w, "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is freed twice: answered with %d", b->id, b->size,
-			      b->addr, answer);
+			WRONG(w,
+			      "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is freed twice: answered with %d",
+			      b->id, b->size, b->addr, answer);
 		w->counts.refusals++;
 	}
 	free(b);
@@ -296,7 +328,25 @@ static void do_free(struct stress_worker *w)
 		index = clv_rng_below(&w->rng, w->block_count);
 	else if (w->round->phase.order == ORDER_NEWEST)
 		index = w->block_count - 1;
-	stress_free_block(w, index);
+	clv_stress_free_block(w, index);
+}
+
+/* Leaves a block, if it has any, and takes what lies there. */
+static void do_hand(struct stress_worker *w)
+{
+	struct stress_block *mine = NULL;
+	if (!room_for_block(w))
+		return;
+	if (w->block_count) {
+		size_t index = clv_rng_below(&w->rng, w->block_count);
+		mine = w->blocks[index];
+		remove_block(w, index);
+	}
+	struct stress_block *yours =
+		atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
+	if (yours)
+		push_block(w, yours);
+	w->counts.handed_over += mine != NULL;
 }
 
 static void do_churn(struct stress_worker *w)
@@ -304,9 +354,12 @@ static void do_churn(struct stress_worker *w)
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices);
 	bool full = w->live[device] >= r->phase.target_bytes || w->block_count >= r->phase.target_blocks;
-	if (w->relief && w->block_count) {
+	if (w->relief) {
 		w->relief--;
-		do_free(w);
+		if (w->block_count)
+			do_free(w);
+		else
+			do_hand(w);
 	} else if (w->block_count && chance(w, full ? 600 : 350)) {
 		do_free(w);
 	} else {
@@ -322,19 +375,6 @@ static void do_drain(struct stress_worker *w)
 
 /* ---- the rest ---- */
 
-static void do_hand(struct stress_worker *w)
-{
-	if (!w->block_count || !room_for_block(w))
-		return;
-	size_t index = clv_rng_below(&w->rng, w->block_count);
-	struct stress_block *mine = w->blocks[index];
-	remove_block(w, index);
-	struct stress_block *yours = atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
-	if (yours)
-		push_block(w, yours);
-	w->counts.handed_over++;
-}
-
 static void do_time(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
@@ -342,9 +382,9 @@ static void do_time(struct stress_worker *w)
 		clv_sim_advance(r->sim, clv_rng_below(&w->rng, 8 * r->phase.work_ns));
 		return;
 	}
-	struct stress_use on = stress_enter(r, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
+	struct stress_use on = clv_stress_enter(r, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
 	clv_sim_complete(r->sim, stress_stream_of(r, on.stream));
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 static void do_look(struct stress_worker *w)
@@ -357,10 +397,12 @@ static void do_look(struct stress_worker *w)
 	if (!right_address(w, b->device, b->size, b->addr))
 		return;
 	cleave_stream stream = {UINT64_MAX - 1, 0}; /* nobody's: a refused call does nothing on it */
-	uint64_t inside = b->size > CLV_GRAIN ? clv_align_down(clv_rng_range(&w->rng, CLV_GRAIN, b->size - 1), CLV_GRAIN) : 1;
+	uint64_t inside =
+		b->size > CLV_GRAIN ? clv_align_down(clv_rng_range(&w->rng, CLV_GRAIN, b->size - 1), CLV_GRAIN) : 1;
 	int answer = cleave_free(r->heap, b->addr + inside, stream);
 	if (answer != -EINVAL)
-		WRONG(w, "freeing 0x%" PRIx64 ", which is inside a block, is answered with %d", b->addr + inside, answer);
+		WRONG(w, "freeing 0x%" PRIx64 ", which is inside a block, is answered with %d", b->addr + inside,
+		      answer);
 	answer = cleave_alloc(r->heap, (int)r->plan.devices, stream, b->size, &p);
 	if (answer != -EINVAL || p)
 		WRONG(w, "a request on a device that is not there is answered with %d", answer);
@@ -378,12 +420,13 @@ static void do_stats(struct stress_worker *w)
 	int answer = cleave_heap_get_stats(r->heap, device, &s);
 	if (answer)
 		WRONG(w, "cleave_heap_get_stats answers %d", answer);
-	else if (s.stranded_bytes > s.free_bytes || s.cached_bytes > s.free_bytes || s.largest_hole_bytes > s.held_bytes ||
-		 s.held_bytes > s.held_peak_bytes)
+	else if (s.stranded_bytes > s.free_bytes || s.cached_bytes > s.free_bytes ||
+		 s.largest_hole_bytes > s.held_bytes || s.held_bytes > s.held_peak_bytes)
 		WRONG(w,
-		      "statistics contradict themselves: free %" PRIu64 ", stranded %" PRIu64 ", cached %" PRIu64 ", largest hole %" PRIu64
-		      ", held %" PRIu64 ", peak %" PRIu64,
-		      s.free_bytes, s.stranded_bytes, s.cached_bytes, s.largest_hole_bytes, s.held_bytes, s.held_peak_bytes);
+		      "statistics contradict themselves: free %" PRIu64 ", stranded %" PRIu64 ", cached %" PRIu64
+		      ", largest hole %" PRIu64 ", held %" PRIu64 ", peak %" PRIu64,
+		      s.free_bytes, s.stranded_bytes, s.cached_bytes, s.largest_hole_bytes, s.held_bytes,
+		      s.held_peak_bytes);
 	if (stress_alone(r))
 		digest(w, s.held_bytes);
 }
@@ -399,9 +442,23 @@ static void do_trim(struct stress_worker *w)
 	if (answer)
 		WRONG(w, "cleave_heap_trim answers %d", answer);
 	else if (stress_alone(r) && before - after != released)
-		WRONG(w, "a trim says that it gave %" PRIu64 " bytes back; the device got %" PRIu64, released, before - after);
+		WRONG(w, "a trim says that it gave %" PRIu64 " bytes back; the device got %" PRIu64, released,
+		      before - after);
 	digest(w, released);
 	w->counts.trims++;
+}
+
+void clv_stress_lift_limit(struct stress_worker *w, int device)
+{
+	struct stress_round *r = w->round;
+	if (pthread_mutex_trylock(&r->limit_lock))
+		return;
+	r->limit[device] = 0;
+	int answer = cleave_heap_set_limit(r->heap, device, 0);
+	pthread_mutex_unlock(&r->limit_lock);
+	if (answer)
+		WRONG(w, "lifting the limit is answered with %d", answer);
+	w->counts.limits++;
 }
 
 /* Half of the limits are about what is held now, where the next requests are. */
@@ -409,13 +466,11 @@ static void do_limit(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices), answer = 0;
-	uint64_t capacity = r->config->capacity, kind = clv_rng_below(&w->rng, 10);
+	uint64_t capacity = r->config->capacity, kind = clv_rng_range(&w->rng, 2, 9);
 	uint64_t part = clv_rng_range(&w->rng, capacity / 4, capacity), used = clv_sim_used(r->sim, device);
 	if (pthread_mutex_trylock(&r->limit_lock))
 		return;
-	if (kind < 2) {
-		answer = cleave_heap_set_limit(r->heap, device, r->limit[device] = 0);
-	} else if (kind < 5) {
+	if (kind < 5) {
 		answer = cleave_heap_set_limit(r->heap, device, r->limit[device] = part);
 	} else if (kind < 7) {
 		uint64_t near = used - used / 8 + clv_rng_below(&w->rng, clv_max_u64(used / 4, 8 * CLV_MIB));
@@ -425,8 +480,9 @@ static void do_limit(struct stress_worker *w)
 		answer = cleave_heap_set_headroom(r->heap, device, r->headroom[device]);
 	} else {
 		clv_sim_set_foreign(r->sim, device, clv_rng_below(&w->rng, 2) ? 0 : part / 4);
-		if (stress_alone(r)) /* which of two devices the heap asks about is not counted */
-			r->asked_before = r->plan.devices > 1 ? UINT64_MAX : heap_asks(r);
+		/* which of two devices the heap asked about, and which answers got lost, is not known */
+		if (stress_alone(r))
+			r->asked_before = r->plan.devices > 1 || r->config->faults ? UINT64_MAX : heap_asks(r);
 	}
 	pthread_mutex_unlock(&r->limit_lock);
 	if (answer)
@@ -434,41 +490,34 @@ static void do_limit(struct stress_worker *w)
 	w->counts.limits++;
 }
 
-bool stress_keep_promise(struct stress_worker *w, int device, uint64_t failed)
+bool clv_stress_keep_promise(struct stress_worker *w, int device)
 {
 	struct stress_round *r = w->round;
 	clv_fault_pause(r->fault, true);
 	cleave_heap_stats s;
-	uint64_t limit = r->limit[device], headroom = r->headroom[device];
 	int answer = cleave_heap_trim(r->heap, device, 0, NULL);
 	if (!answer)
 		answer = cleave_heap_get_stats(r->heap, device, &s);
 	if (answer)
 		return WRONG(w, "a trim, or the statistics after it, answer %d", answer);
 	if (s.free_bytes != s.stranded_bytes)
-		return WRONG(w, "after a trim to 0 bytes %" PRIu64 " are free, but %" PRIu64 " of them in frames with a live block",
-			     s.free_bytes, s.stranded_bytes);
-	uint64_t left = ask_free(r, device);
-	uint64_t room = left > headroom ? left - headroom : 0;
-	if (limit)
-		room = clv_min_u64(room, limit > s.held_bytes ? limit - s.held_bytes : 0);
-	room = clv_align_down(room, PAGE);
-	if (failed && !r->config->faults && failed <= room)
 		return WRONG(w,
-			     "a request of %" PRIu64 " bytes was refused, though frames with live blocks hold %" PRIu64
-			     ", and %" PRIu64 " more can be held",
-			     failed, s.held_bytes, room);
-	if (room && (!failed || chance(w, 100))) {
-		struct stress_use on = stress_enter(r, stress_pick_stream(w, device));
+			     "after a trim to 0 bytes %" PRIu64 " are free, but %" PRIu64
+			     " of them in frames with a live block",
+			     s.free_bytes, s.stranded_bytes);
+	uint64_t room = room_beside(r, device, &s);
+	if (room) {
+		struct stress_use on = clv_stress_enter(r, clv_stress_pick_stream(w, device));
 		cleave_stream stream = clv_rng_below(&w->rng, 4) ? stress_stream_of(r, on.stream) : CLEAVE_STREAM_ANY;
 		cleave_ptr p;
 		answer = cleave_alloc(r->heap, device, stream, room, &p);
 		if (answer || cleave_free(r->heap, p, stream))
 			WRONG(w,
-			      "a request of %" PRIu64 " bytes is answered with %d, though frames with live blocks hold %" PRIu64
+			      "a request of %" PRIu64
+			      " bytes is answered with %d, though frames with live blocks hold %" PRIu64
 			      ", and so much more can be held",
 			      room, answer, s.held_bytes);
-		stress_leave(r, on);
+		clv_stress_leave(r, on);
 		w->counts.allocs++;
 		w->counts.frees++;
 		w->counts.promises++;
@@ -484,7 +533,7 @@ static void do_check(struct stress_worker *w)
 		WRONG(w, "the heap contradicts its books: %s", why);
 }
 
-void stress_step(struct stress_worker *w)
+void clv_stress_step(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	uint64_t pick = clv_rng_below(&w->rng, r->phase.op_sum);
@@ -518,10 +567,13 @@ void stress_step(struct stress_worker *w)
 		do_trim(w);
 		break;
 	case OP_LIMIT:
-		do_limit(w);
+		if (clv_rng_below(&w->rng, 4))
+			do_limit(w);
+		else
+			clv_stress_lift_limit(w, (int)clv_rng_below(&w->rng, r->plan.devices));
 		break;
 	case OP_DESTROY:
-		stress_destroy_stream(w, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
+		clv_stress_destroy_stream(w, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
 		break;
 	case OP_CHECK:
 		do_check(w);

@@ -7,8 +7,8 @@
 #include "policy.h"
 #include "torch_device.h"
 #include "torch_explain.h"
+#include "torch_window.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct torch {
@@ -152,8 +152,9 @@ static bool settings_limit(const struct clv_policy_config *config, struct torch 
 	if (t->settings.memory_fraction >= 1.0)
 		return true;
 	if (!total)
-		return clv_error_set(err, "per_process_memory_fraction is a part of the device's memory, and the file does not "
-					  "say how large that was: give --capacity");
+		return clv_error_set(
+			err, "per_process_memory_fraction is a part of the device's memory, and the file does not "
+			     "say how large that was: give --capacity");
 	t->limit = clv_torch_fraction_limit(t->settings.memory_fraction, total);
 	return true;
 }
@@ -167,8 +168,9 @@ static bool read_settings(const struct clv_policy_config *config, const char *se
 		       : clv_torch_settings_parse(&t->settings, settings, err)))
 		return false;
 	if (t->settings.cuda_malloc_async)
-		return clv_error_set(err, "backend:cudaMallocAsync is another allocator (the driver's memory pools); torch:... "
-					  "models PyTorch's native one");
+		return clv_error_set(
+			err, "backend:cudaMallocAsync is another allocator (the driver's memory pools); torch:... "
+			     "models PyTorch's native one");
 	if (!settings_limit(config, t, err))
 		return false;
 	if (recorded)
@@ -178,10 +180,11 @@ static bool read_settings(const struct clv_policy_config *config, const char *se
 
 static bool make_pools(const struct clv_history *h, struct torch *t)
 {
-	for (uint32_t p = 1; p < h->pool_count; p++)
-		if (clv_torch_pool_create(t->m, NULL) != p)
-			return false;
-	return true;
+	bool *custom = clv_torch_custom_pools(h, t->trace->torch.expandable), ok = custom != NULL;
+	for (uint32_t p = 1; ok && p < h->pool_count; p++)
+		ok = clv_torch_pool_create(t->m, &(struct clv_torch_pool_options){.custom_allocator = custom[p]}) == p;
+	clv_mem_free(custom);
+	return ok;
 }
 
 struct clv_policy *clv_policy_torch(const struct clv_policy_config *config, const char *settings, struct clv_error *err)

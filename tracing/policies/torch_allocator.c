@@ -184,7 +184,7 @@ static uint32_t search(const struct clv_torch *m, const struct params *p)
 	if (m->blocks[i].expandable && p->expandable) {
 		/* as long as the next larger one could grow to less, it is the better fit */
 		for (uint32_t n = clv_tset_next(m, set, i); m->blocks[i].expandable && same_stream(m, n, p) &&
-							     growable(m, &m->blocks[n]) < growable(m, &m->blocks[i]);
+							    growable(m, &m->blocks[n]) < growable(m, &m->blocks[i]);
 		     n = clv_tset_next(m, set, n))
 			i = n;
 	} else if (m->blocks[i].expandable) {

@@ -100,7 +100,7 @@ struct clv_torch;
 
 /* NULL: out of host memory. */
 struct clv_torch *clv_torch_open(const struct clv_torch_config *config);
-void clv_torch_close(struct clv_torch *m); /* NULL is allowed; nothing is given back to the source */
+void clv_torch_close(struct clv_torch *m);        /* NULL is allowed; nothing is given back to the source */
 bool clv_torch_broken(const struct clv_torch *m); /* host memory ran out in some call */
 
 /* A private pool; answers its number, 0 if host memory is out. `custom_allocator`: segments come from the pool's own
@@ -129,7 +129,7 @@ bool clv_torch_free(struct clv_torch *m, uint32_t block);
 /* The same, and the block pends whatever streams were recorded. */
 void clv_torch_free_requested(struct clv_torch *m, uint32_t block);
 void clv_torch_free_completed(struct clv_torch *m, uint32_t block);
-uint64_t clv_torch_pending(const struct clv_torch *m); /* number of frees that pend */
+uint64_t clv_torch_pending(const struct clv_torch *m);       /* number of frees that pend */
 uint32_t clv_torch_first_pending(const struct clv_torch *m); /* the one requested first, or CLV_TORCH_NONE */
 
 /* torch.cuda.empty_cache(), or what the end of a MemPool does to its own memory only. */
@@ -143,7 +143,8 @@ uint64_t clv_torch_reservation_bytes(const struct clv_torch_settings *s, uint64_
 
 void clv_torch_get_stats(const struct clv_torch *m, struct clv_torch_stats *out);
 uint64_t clv_torch_reserved(const struct clv_torch *m);
-uint64_t clv_torch_unused_private(const struct clv_torch *m); /* free bytes of pools that are in use; walks the blocks */
+uint64_t
+clv_torch_unused_private(const struct clv_torch *m); /* free bytes of pools that are in use; walks the blocks */
 uint64_t clv_torch_block_addr(const struct clv_torch *m, uint32_t block);
 bool clv_torch_block_pending(const struct clv_torch *m, uint32_t block);
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out);

@@ -44,7 +44,8 @@ static bool check_block(struct walk *w, uint32_t i)
 	if (b->allocated && b->pending)
 		return wrong(w, "block %u is allocated and pending", i);
 	if (b->in_set != is_free)
-		return wrong(w, "block %u is %s but %s", i, is_free ? "free" : "in use", b->in_set ? "in a set" : "in none");
+		return wrong(w, "block %u is %s but %s", i, is_free ? "free" : "in use",
+			     b->in_set ? "in a set" : "in none");
 	if (!b->mapped && (!b->expandable || !is_free))
 		return wrong(w, "block %u is unmapped but in use or native", i);
 	if (is_free)
@@ -97,8 +98,8 @@ static bool check_chain(struct walk *w, uint32_t i)
 	}
 	const struct clv_texpandable *e = &m->expandables[first->expandable];
 	if (!e->used || e->base != first->addr || e->base + e->size != end)
-		return wrong(w, "blocks from %#" PRIx64 " to %#" PRIx64 " do not tile their expandable segment", first->addr,
-			     end);
+		return wrong(w, "blocks from %#" PRIx64 " to %#" PRIx64 " do not tile their expandable segment",
+			     first->addr, end);
 	return true;
 }
 
@@ -114,10 +115,10 @@ static bool check_set(struct walk *w, const struct clv_tset *set, uint64_t expec
 		if (++n > expected)
 			break;
 		bool ordered = !last || set->order == CLV_TORDER_ADDRESS ? !last || a->addr < b->addr
-			     : a->stream != b->stream			 ? a->stream < b->stream
-			     : set->order == CLV_TORDER_UNMAPPED	 ? a->addr < b->addr
-			     : a->size != b->size			 ? a->size < b->size
-			     : a->order != b->order			 ? a->order < b->order
+			       : a->stream != b->stream                  ? a->stream < b->stream
+			       : set->order == CLV_TORDER_UNMAPPED       ? a->addr < b->addr
+			       : a->size != b->size                      ? a->size < b->size
+			       : a->order != b->order                    ? a->order < b->order
 									 : a->addr < b->addr;
 		if (!ordered)
 			return wrong(w, "set %s of half %u is out of order at block %u", name, half, i);
@@ -125,37 +126,38 @@ static bool check_set(struct walk *w, const struct clv_tset *set, uint64_t expec
 			return wrong(w, "set %s of half %u cannot be walked back at block %u", name, half, i);
 	}
 	if (n != expected || set->count != expected)
-		return wrong(w, "set %s of half %u has %" PRIu64 " blocks, counts %u and should have %" PRIu64, name, half, n,
-			     set->count, expected);
+		return wrong(w, "set %s of half %u has %" PRIu64 " blocks, counts %u and should have %" PRIu64, name,
+			     half, n, set->count, expected);
 	return true;
 }
 
 static bool check_sums(struct walk *w)
 {
 	const struct clv_torch *m = w->m;
-	static const char *const names[CLV_TORCH_STATS] = {"allocation", "segment", "active", "inactive_split",
-							   "allocated_bytes", "reserved_bytes", "active_bytes",
-							   "inactive_split_bytes", "requested_bytes"};
+	static const char *const names[CLV_TORCH_STATS] = {
+		"allocation",      "segment",        "active",       "inactive_split",
+		"allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes",
+		"requested_bytes"};
 	for (int k = 0; k < CLV_TORCH_STAT_KINDS; k++)
 		for (int s = 0; s < CLV_TORCH_STATS; s++) {
 			const struct clv_torch_counter *c = &m->now.stats.of[k][s];
 			if (c->current != w->of[k][s])
 				return wrong(w, "%s (kind %d) is %" PRId64 ", the blocks say %" PRId64, names[s], k,
 					     c->current, w->of[k][s]);
-			if (c->current < 0 || c->peak < c->current ||
-			    (int64_t)(c->allocated - c->freed) != c->current)
+			if (c->current < 0 || c->peak < c->current || (int64_t)(c->allocated - c->freed) != c->current)
 				return wrong(w, "%s (kind %d) does not balance", names[s], k);
 		}
 	if (m->now.reserved != w->reserved)
 		return wrong(w, "reserved is %" PRIu64 ", the blocks say %" PRIu64, m->now.reserved, w->reserved);
 	if (m->now.stats.stranded_bytes != w->stranded)
-		return wrong(w, "stranded is %" PRIu64 ", the blocks say %" PRIu64, m->now.stats.stranded_bytes, w->stranded);
+		return wrong(w, "stranded is %" PRIu64 ", the blocks say %" PRIu64, m->now.stats.stranded_bytes,
+			     w->stranded);
 	uint64_t listed = 0;
 	for (uint32_t i = m->now.pending_first; i && listed <= w->pending; i = m->blocks[i].set.right)
 		listed++;
 	if (m->now.pending != w->pending || listed != w->pending)
-		return wrong(w, "%" PRIu64 " frees pend, %" PRIu64 " are listed, %" PRIu64 " counted", w->pending, listed,
-			     m->now.pending);
+		return wrong(w, "%" PRIu64 " frees pend, %" PRIu64 " are listed, %" PRIu64 " counted", w->pending,
+			     listed, m->now.pending);
 	return true;
 }
 

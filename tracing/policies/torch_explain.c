@@ -50,19 +50,21 @@ static void say_settings(struct text *t, const struct clv_torch_settings *s, uin
 		    "size or more, and in an expandable segment everything free soon is one: drop max_split_size_mb.",
 		    size(s->max_split_size).text);
 	else if (s->expandable)
-		say(t, " expandable_segments is on already: whole free pages went back, and no setting moves what is in use in "
-		       "the others.");
+		say(t,
+		    " expandable_segments is on already: whole free pages went back, and no setting moves what is in use in "
+		    "the others.");
 	else if (limited && rounded < s->max_split_size)
 		say(t,
 		    " With max_split_size_mb a free block of %s or more serves no smaller request. Try "
 		    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True instead.",
 		    size(s->max_split_size).text);
 	else
-		say(t, " Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which gives back single pages of a segment.");
+		say(t,
+		    " Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which gives back single pages of a segment.");
 }
 
-void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_settings *s, const struct clv_torch_request *failed,
-		       uint64_t limit, uint64_t capacity, char *buf, size_t len)
+void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_settings *s,
+		       const struct clv_torch_request *failed, uint64_t limit, uint64_t capacity, char *buf, size_t len)
 {
 	struct text t = {buf, len, 0};
 	struct clv_torch_stats stats;
@@ -78,16 +80,18 @@ void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_setting
 	uint64_t in_use = (uint64_t)stats.of[CLV_TORCH_ALL][CLV_TORCH_ACTIVE_BYTES].current, unused = reserved - in_use;
 	uint64_t rounded = failed->size < (uint64_t)1 << 60 ? clv_torch_round(s, failed->size) : failed->size;
 	uint64_t segment = rounded < (uint64_t)1 << 60 ? clv_torch_segment_bytes(s, rounded) : rounded;
-	say(&t, "CUDA out of memory. Tried to allocate %s for a request of %s%s.", size(segment).text, size(failed->size).text,
-	    failed->pool ? " to a private pool" : "");
+	say(&t, "CUDA out of memory. Tried to allocate %s for a request of %s%s.", size(segment).text,
+	    size(failed->size).text, failed->pool ? " to a private pool" : "");
 	say_device(&t, capacity, limit, reserved);
 	say(&t, " PyTorch has reserved %s: %s is in use, and %s is reserved but unallocated", size(reserved).text,
 	    size(in_use).text, size(unused).text);
 	if (stats.stranded_bytes)
-		say(&t, "; %s of that cannot go back, since blocks in use share its segments", size(stats.stranded_bytes).text);
+		say(&t, "; %s of that cannot go back, since blocks in use share its segments",
+		    size(stats.stranded_bytes).text);
 	say(&t, ".");
 	if (private)
-		say(&t, " %s of it belongs to private pools, which give nothing back while they exist.", size(private).text);
+		say(&t, " %s of it belongs to private pools, which give nothing back while they exist.",
+		    size(private).text);
 	if (failed->capturing && unused > private)
 		say(&t, " While a request is diverted to a private pool, nothing cached is flushed.");
 	uint64_t most = clv_min_u64(capacity ? capacity : UINT64_MAX, limit);

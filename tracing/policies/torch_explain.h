@@ -9,7 +9,8 @@
 #include "torch_allocator.h"
 
 /* `capacity` 0 and `limit` CLV_TORCH_UNLIMITED: there is none. */
-void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_settings *s, const struct clv_torch_request *failed,
-		       uint64_t limit, uint64_t capacity, char *buf, size_t len);
+void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_settings *s,
+		       const struct clv_torch_request *failed, uint64_t limit, uint64_t capacity, char *buf,
+		       size_t len);
 
 #endif

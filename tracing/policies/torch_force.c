@@ -128,7 +128,8 @@ bool clv_torch_put_mapped(struct clv_torch *m, const struct clv_torch_place *pla
 	uint32_t i = clv_torch_find(m, addr);
 	const struct clv_tblock *at = &m->blocks[i];
 	/* reservations that we take to be larger than they are can overlap */
-	if (!i || at->mapped || at->stream != place->stream || at->half != 2 * place->pool + place->small || !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
+	if (!i || at->mapped || at->stream != place->stream || at->half != 2 * place->pool + place->small ||
+	    !contains(&m->blocks[i], addr, size) || !clv_tblocks_reserve(m, 3))
 		return false;
 	i = isolate(m, i, addr, size);
 	struct clv_tblock *b = clv_tw_block(m, i);
@@ -201,9 +202,9 @@ uint64_t clv_torch_size_at(const struct clv_torch *m, uint64_t addr, const struc
 	if (room < size)
 		return room;
 	bool split = m->pools[b->half / 2].options.no_split ? false
-		   : clv_thalf_small(b->half) || b->expandable
-			   ? rest >= CLV_TORCH_MIN_BLOCK
-			   : size < m->settings.max_split_size && rest > CLV_TORCH_SMALL_SIZE;
+		     : clv_thalf_small(b->half) || b->expandable
+			     ? rest >= CLV_TORCH_MIN_BLOCK
+			     : size < m->settings.max_split_size && rest > CLV_TORCH_SMALL_SIZE;
 	return split ? size : room;
 }
 

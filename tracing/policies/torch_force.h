@@ -33,7 +33,8 @@ bool clv_torch_put_unmapped(struct clv_torch *m, uint64_t addr, uint64_t size);
 
 /* An allocated block of exactly `size` bytes. If the model believes that the address is the tail of a block in use, that one
  * is shortened. CLV_TORCH_NONE: something else is there. */
-uint32_t clv_torch_put_block(struct clv_torch *m, uint64_t addr, uint64_t size, const struct clv_torch_request *request);
+uint32_t clv_torch_put_block(struct clv_torch *m, uint64_t addr, uint64_t size,
+			     const struct clv_torch_request *request);
 
 /* The size that PyTorch would give a request at this address, at the front of what is free there; 0: nothing is. */
 uint64_t clv_torch_size_at(const struct clv_torch *m, uint64_t addr, const struct clv_torch_request *request);

@@ -13,7 +13,7 @@
 #include "torch_allocator.h"
 
 #define CLV_TORCH_MIN_BLOCK 512u
-#define CLV_TORCH_SMALL_SIZE CLV_MIB           /* the largest request of the small pool */
+#define CLV_TORCH_SMALL_SIZE CLV_MIB /* the largest request of the small pool */
 #define CLV_TORCH_SMALL_SEGMENT (2 * CLV_MIB)
 #define CLV_TORCH_MIN_LARGE_ALLOC (10 * CLV_MIB) /* from here a segment is as large as its request */
 #define CLV_TORCH_ROUND_LARGE (2 * CLV_MIB)
@@ -29,7 +29,7 @@ struct clv_tlink {
 #define CLV_TLINE 64
 struct clv_tblock {
 	uint64_t addr, size, stream;
-	uint64_t order;      /* tie-break: 0, or the number of the block or of its segment */
+	uint64_t order;       /* tie-break: 0, or the number of the block or of its segment */
 	struct clv_tlink set; /* of `blocks` or `unmapped` of its pool; pending: left and right are the list */
 	uint32_t prev, next;
 	uint32_t half;       /* index of the struct clv_thalf it belongs to */
@@ -38,10 +38,10 @@ struct clv_tblock {
 	bool other_streams : 1; /* recordStream was called */
 
 	uint64_t requested;
-	int64_t gc_base;     /* the pool's count of searches when the block became free */
+	int64_t gc_base; /* the pool's count of searches when the block became free */
 	struct clv_tlink index;
 	uint32_t owner;
-	uint32_t epoch;      /* of the undo that has kept its contents */
+	uint32_t epoch; /* of the undo that has kept its contents */
 } __attribute__((aligned(CLV_TLINE)));
 
 /* The order of a set: free blocks by (stream, size, order, address), unmapped ones by (stream, address), all by address. */
@@ -78,10 +78,10 @@ struct clv_tnow {
 	uint64_t blocks_made, segments_made;
 	uint64_t pending;
 	uint32_t pending_first, pending_last;
-	uint32_t free_block;  /* first of the unused nodes, linked by `next` */
-	uint32_t block_top;   /* nodes from here on were never used */
+	uint32_t free_block; /* first of the unused nodes, linked by `next` */
+	uint32_t block_top;  /* nodes from here on were never used */
 	uint32_t free_expandable, expandable_top;
-	uint32_t releases;    /* pools released so far */
+	uint32_t releases;     /* pools released so far */
 	uint32_t pools_on_oom; /* pools marked use_on_oom */
 	struct clv_tset index;
 };
@@ -101,7 +101,7 @@ struct clv_torch {
 	struct clv_torch_source source;
 	uint64_t limit, device_total;
 	bool find;
-	bool gc;     /* a limit and a threshold are set */
+	bool gc; /* a limit and a threshold are set */
 	bool broken;
 	struct clv_tnow now;
 

@@ -61,11 +61,13 @@ static bool token_is(const struct tokens *t, size_t i, const char *what)
 static bool aborts(const struct tokens *t, size_t i, const char *wanted, struct clv_error *err)
 {
 	if (i < t->count)
-		return clv_error_set(err, "PyTorch would abort while loading (a token is missing or unexpected): "
-					  "%s expected where the settings have '%s'",
+		return clv_error_set(err,
+				     "PyTorch would abort while loading (a token is missing or unexpected): "
+				     "%s expected where the settings have '%s'",
 				     wanted, t->at[i]);
-	return clv_error_set(err, "PyTorch would abort while loading (a token is missing or unexpected): "
-				  "%s expected where the settings end",
+	return clv_error_set(err,
+			     "PyTorch would abort while loading (a token is missing or unexpected): "
+			     "%s expected where the settings end",
 			     wanted);
 }
 
@@ -106,8 +108,9 @@ static bool to_bool(const struct tokens *t, size_t i, bool *out, struct clv_erro
 		return aborts(t, i, "True or False", err);
 	*out = token_is(t, i, "True");
 	if (!*out && !token_is(t, i, "False"))
-		return clv_error_set(err, "ValueError: Expected 'True' or 'False' at index %zu in ConfigTokenizer but got '%s'",
-				     i, t->at[i]);
+		return clv_error_set(
+			err, "ValueError: Expected 'True' or 'False' at index %zu in ConfigTokenizer but got '%s'", i,
+			t->at[i]);
 	return true;
 }
 
@@ -173,7 +176,9 @@ static size_t roundup_list(const struct tokens *t, size_t i, struct clv_torch_se
 			return 0;
 		i += 2;
 		if (divisions && !clv_is_pow2(divisions)) {
-			clv_error_set(err, "ValueError: For roundups, the divisions has to be power of 2 or 0 to disable roundup ");
+			clv_error_set(
+				err,
+				"ValueError: For roundups, the divisions has to be power of 2 or 0 to disable roundup ");
 			return 0;
 		}
 		if (token_is(t, key, ">")) {
@@ -237,7 +242,8 @@ static size_t register_threads(const struct tokens *t, size_t i, struct clv_erro
 		return 0;
 	}
 	if (n > MAX_REGISTER_THREADS) {
-		clv_error_set(err, "ValueError: Number of register threads should be less than or equal to %d, got %" PRIu64,
+		clv_error_set(err,
+			      "ValueError: Number of register threads should be less than or equal to %d, got %" PRIu64,
 			      MAX_REGISTER_THREADS, n);
 		return 0;
 	}
@@ -311,7 +317,8 @@ static size_t skip(const struct tokens *t, size_t i, struct clv_error *err)
  * has one is what the user sees. */
 enum pass { PASS_SEGMENT_SIZE, PASS_COMMON, PASS_CUDA, PASSES };
 
-static size_t parse_key(enum pass pass, const struct tokens *t, size_t i, struct clv_torch_settings *s, struct clv_error *err)
+static size_t parse_key(enum pass pass, const struct tokens *t, size_t i, struct clv_torch_settings *s,
+			struct clv_error *err)
 {
 	bool ignored;
 	if (token_is(t, i, "large_segment_size_mb"))
@@ -319,7 +326,8 @@ static size_t parse_key(enum pass pass, const struct tokens *t, size_t i, struct
 	if (pass == PASS_SEGMENT_SIZE)
 		return 0;
 	if (token_is(t, i, "max_split_size_mb"))
-		return pass == PASS_COMMON ? megabytes(t, i, s->large_segment_size, &s->max_split_size, err) : skip(t, i, err);
+		return pass == PASS_COMMON ? megabytes(t, i, s->large_segment_size, &s->max_split_size, err)
+					   : skip(t, i, err);
 	if (token_is(t, i, "max_non_split_rounding_mb"))
 		return pass == PASS_COMMON ? megabytes(t, i, s->large_segment_size, &s->max_non_split_rounding, err)
 					   : skip(t, i, err);
@@ -436,7 +444,8 @@ bool clv_torch_settings_recorded(struct clv_torch_settings *out, const struct cl
 	if (!clv_torch_settings_parse(&s, recorded->conf ? recorded->conf : "", &ignored))
 		clv_torch_settings_default(&s);
 	if (s.cuda_malloc_async)
-		return clv_error_set(err, "the file was recorded under backend:cudaMallocAsync, which is another allocator");
+		return clv_error_set(err,
+				     "the file was recorded under backend:cudaMallocAsync, which is another allocator");
 	if (recorded->max_split_size != -1)
 		s.max_split_size = (uint64_t)recorded->max_split_size;
 	if (recorded->gc_threshold > 0.0)

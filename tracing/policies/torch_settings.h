@@ -19,12 +19,12 @@ enum clv_torch_tie_break { CLV_TORCH_TIE_ADDRESS, CLV_TORCH_TIE_COUNTER, CLV_TOR
 struct clv_torch_settings {
 	uint64_t max_split_size;         /* bytes; CLV_TORCH_UNLIMITED: none */
 	uint64_t max_non_split_rounding; /* bytes */
-	uint64_t large_segment_size;     /* bytes: of a segment for 1 to 10 MiB; the page of large expandable segments */
+	uint64_t large_segment_size; /* bytes: of a segment for 1 to 10 MiB; the page of large expandable segments */
 	uint64_t roundup[CLV_TORCH_ROUNDUP_CLASSES]; /* divisions between powers of 2; 0 and 1: none */
-	double gc_threshold;             /* of the memory limit; 0: no garbage collection */
-	double memory_fraction;          /* of the device's memory; 1: no limit */
+	double gc_threshold;                         /* of the memory limit; 0: no garbage collection */
+	double memory_fraction;                      /* of the device's memory; 1: no limit */
 	bool expandable;
-	bool cuda_malloc_async;          /* backend:cudaMallocAsync, which is another allocator */
+	bool cuda_malloc_async; /* backend:cudaMallocAsync, which is another allocator */
 	enum clv_torch_tie_break tie_break;
 };
 

@@ -11,14 +11,15 @@
 
 /* What a try supposes beyond the recording. */
 struct guess {
-	uint32_t pool;       /* that the request was put to */
-	uint32_t completed;  /* frees at the start of the step that completed before the request's search, not in its flush */
+	uint32_t pool; /* that the request was put to */
+	uint32_t
+		completed; /* frees at the start of the step that completed before the request's search, not in its flush */
 	uint32_t empty_pool; /* the cache of this pool was emptied first; 0: none */
 	bool empty_cache;    /* the cache was emptied first */
 	bool refusals;       /* the driver may refuse although the limit is known */
 	bool capturing;
-	bool on_oom;         /* the request was of the default pool, and the pool that served it is used on OOM */
-	bool request;        /* false: the step is an emptied cache and no more */
+	bool on_oom;  /* the request was of the default pool, and the pool that served it is used on OOM */
+	bool request; /* false: the step is an emptied cache and no more */
 };
 
 bool clv_step_ignored(const struct clv_event_record *e)
@@ -65,7 +66,8 @@ static void fail_at(struct clv_step *s, const char *got, uint64_t addr, uint64_t
 		wrong |= e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : 0;
 	}
 	if (e)
-		fail(s, wrong, addr, "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
+		fail(s, wrong, addr,
+		     "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
 		     clv_action_name(e->action), e->size, e->addr, got, size, addr);
 	else
 		fail(s, wrong, addr, "expected the end, got %s of %" PRIu64 " bytes at %#" PRIx64, got, size, addr);
@@ -289,22 +291,25 @@ static void put_request(struct clv_step *s, const struct guess *g)
 		return;
 	const struct clv_event_record *left = next_event(s);
 	if (left) {
-		fail(s, WRONG_SEGMENT | (e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : WRONG_OOM), clv_torch_block_addr(s->m, block),
+		fail(s, WRONG_SEGMENT | (e->action == CLV_ACTION_ALLOC ? WRONG_ADDR : WRONG_OOM),
+		     clv_torch_block_addr(s->m, block),
 		     "expected %s of %" PRIu64 " bytes at %#" PRIx64 ", got %s of %" PRIu64 " bytes at %#" PRIx64,
-		     clv_action_name(left->action), left->size, left->addr, status == CLV_TORCH_OK ? "alloc" : "oom", e->size,
-		     clv_torch_block_addr(s->m, block));
+		     clv_action_name(left->action), left->size, left->addr, status == CLV_TORCH_OK ? "alloc" : "oom",
+		     e->size, clv_torch_block_addr(s->m, block));
 		return;
 	}
 	if (status == CLV_TORCH_NO_HOST_MEMORY) {
 		s->broken = true;
 	} else if (e->action == CLV_ACTION_OOM) {
 		if (status == CLV_TORCH_OK)
-			fail(s, WRONG_OOM, clv_torch_block_addr(s->m, block), "expected an oom of %" PRIu64 " bytes, got them at %#" PRIx64, e->size,
+			fail(s, WRONG_OOM, clv_torch_block_addr(s->m, block),
+			     "expected an oom of %" PRIu64 " bytes, got them at %#" PRIx64, e->size,
 			     clv_torch_block_addr(s->m, block));
 	} else if (status != CLV_TORCH_OK) {
 		fail(s, WRONG_OOM, 0, "expected %" PRIu64 " bytes at %#" PRIx64 ", got an oom", e->size, e->addr);
 	} else if (clv_torch_block_addr(s->m, block) != e->addr) {
-		fail(s, WRONG_ADDR, clv_torch_block_addr(s->m, block), "expected %" PRIu64 " bytes at %#" PRIx64 ", got them at %#" PRIx64, e->size, e->addr,
+		fail(s, WRONG_ADDR, clv_torch_block_addr(s->m, block),
+		     "expected %" PRIu64 " bytes at %#" PRIx64 ", got them at %#" PRIx64, e->size, e->addr,
 		     clv_torch_block_addr(s->m, block));
 	} else {
 		s->block_of[e->block] = block;
@@ -317,7 +322,8 @@ static bool add_empty_cache(struct clv_step *s)
 	out->inferred[CLV_INFERRED_EMPTY_CACHE]++;
 	if ((out->empty_cache_count & (out->empty_cache_count + 1)) == 0) {
 		/* one more than a power of two is stored at most: grow at each */
-		uint32_t *all = clv_mem_realloc(out->empty_caches, 2 * ((size_t)out->empty_cache_count + 1), sizeof(*all));
+		uint32_t *all =
+			clv_mem_realloc(out->empty_caches, 2 * ((size_t)out->empty_cache_count + 1), sizeof(*all));
 		if (!all) {
 			s->broken = true;
 			return false;

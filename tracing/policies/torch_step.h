@@ -21,9 +21,9 @@ struct clv_step {
 	const struct clv_history *h;
 	struct clv_torch *m;
 	struct clv_verify_result *out;
-	uint32_t *block_of;     /* block of the model by dense id; CLV_TORCH_NONE: none */
-	uint32_t pool_count;    /* pools that the model has: those of the history, then those that vanished before its end */
-	uint32_t first_vanished;
+	uint32_t *block_of; /* block of the model by dense id; CLV_TORCH_NONE: none */
+	uint32_t
+		pool_count; /* pools that the model has: those of the history, then those that vanished before its end */
 	/* Pools of segments that vanished, by the segment_alloc event that made them; CLV_STEP_ANY_POOL: of some such pool. The
 	 * final state does not tell them, but without them the recording makes no sense. */
 	struct clv_map *vanished;
@@ -63,9 +63,9 @@ bool clv_step_request(struct clv_step *s);
 /* The events before a free or the end: true if emptied caches explain them all. s->first is moved behind what is done. */
 bool clv_step_quiet(struct clv_step *s);
 
-void clv_step_complete(struct clv_step *s, uint32_t id);         /* of a FREE_COMPLETED event */
-bool clv_step_ignored(const struct clv_event_record *e);         /* an event that is nothing to the allocator */
-uint32_t clv_step_pool(const struct clv_step *s);                /* of the ALLOC at `end` */
+void clv_step_complete(struct clv_step *s, uint32_t id); /* of a FREE_COMPLETED event */
+bool clv_step_ignored(const struct clv_event_record *e); /* an event that is nothing to the allocator */
+uint32_t clv_step_pool(const struct clv_step *s);        /* of the ALLOC at `end` */
 struct clv_torch_request clv_step_asked(const struct clv_step *s, uint32_t pool); /* by the event at `end` */
 
 #endif

@@ -17,19 +17,14 @@ static void forget_block(void *ctx, uint32_t owner)
 
 /* ---- the start ---- */
 
-/* A pool whose segments are not expandable although the setting says so has an allocator of its own. */
 static bool make_pools(struct clv_walk *v)
 {
-	for (uint32_t p = 1; p < v->h->pool_count; p++) {
-		struct clv_torch_pool_options options = {false};
-		for (uint32_t i = 0; v->settings.expandable && i < v->h->segment_count; i++)
-			if (v->h->segments[i].pool == p && !v->h->segments[i].expandable)
-				options.custom_allocator = true;
-		if (clv_torch_pool_create(v->m, &options) != p)
-			return false;
-	}
-	v->step.pool_count = v->step.first_vanished = v->h->pool_count ? v->h->pool_count : 1;
-	return true;
+	bool *custom = clv_torch_custom_pools(v->h, v->settings.expandable), ok = custom != NULL;
+	for (uint32_t p = 1; ok && p < v->h->pool_count; p++)
+		ok = clv_torch_pool_create(v->m, &(struct clv_torch_pool_options){.custom_allocator = custom[p]}) == p;
+	clv_mem_free(custom);
+	v->step.pool_count = v->h->pool_count ? v->h->pool_count : 1;
+	return ok;
 }
 
 static int by_base(const void *a, const void *b)
@@ -50,7 +45,8 @@ static void put_reserved(struct clv_walk *v, struct clv_torch_window *w)
 			size = clv_min_u64(size, w->reserved[i + 1].base - r->base);
 		size = size / page * page;
 		if (size)
-			clv_torch_put_expandable(v->m, &(struct clv_torch_place){r->stream, r->pool, r->small}, r->base, size);
+			clv_torch_put_expandable(v->m, &(struct clv_torch_place){r->stream, r->pool, r->small}, r->base,
+						 size);
 	}
 }
 

@@ -16,14 +16,15 @@ struct clv_walk {
 	struct clv_torch_settings settings;
 	uint64_t limit; /* of memory; CLV_TORCH_UNLIMITED: none is known */
 	uint64_t total; /* bytes of the device; 0: not known */
-	uint8_t *vanishes; /* with pools that vanished: by event, whether the segment that it made is given back later */
-	bool trial;        /* the walk ends at the first mismatch: it is to explain everything or nothing */
+	uint8_t *
+		vanishes; /* with pools that vanished: by event, whether the segment that it made is given back later */
+	bool trial;       /* the walk ends at the first mismatch: it is to explain everything or nothing */
 
 	/* of the walk */
 	struct clv_step step;
 	struct clv_torch *m;
 	struct clv_verify_result *out;
-	bool cut;               /* the first request may have lost its first events */
+	bool cut; /* the first request may have lost its first events */
 
 	/* where garbage collection is on: free segments from before the window, whose age is not known, by address */
 	struct clv_map aged;

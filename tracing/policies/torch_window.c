@@ -56,12 +56,13 @@ static bool native_ranges(struct clv_window_builder *b)
 			continue;
 		ok = see(&seen, e->addr, &fresh);
 		if (ok && fresh && ends)
-			ok = clv_window_add_range(b, &(struct clv_window_range){
-						  .addr = e->addr,
-						  .size = e->size,
-						  .stream = b->trace->streams[e->stream],
-						  .small = e->size == 2 * CLV_MIB, /* no large segment is that small */
-					  });
+			ok = clv_window_add_range(
+				b, &(struct clv_window_range){
+					   .addr = e->addr,
+					   .size = e->size,
+					   .stream = b->trace->streams[e->stream],
+					   .small = e->size == 2 * CLV_MIB, /* no large segment is that small */
+				   });
 	}
 	for (uint32_t i = 0; ok && i < h->segment_count; i++) {
 		const struct clv_segment_record *s = &h->segments[i];
@@ -70,12 +71,12 @@ static bool native_ranges(struct clv_window_builder *b)
 		ok = see(&seen, s->addr, &fresh);
 		if (ok && fresh)
 			ok = clv_window_add_range(b, &(struct clv_window_range){
-						  .addr = s->addr,
-						  .size = s->size,
-						  .stream = b->trace->streams[s->stream],
-						  .pool = s->pool,
-						  .small = s->small,
-					  });
+							     .addr = s->addr,
+							     .size = s->size,
+							     .stream = b->trace->streams[s->stream],
+							     .pool = s->pool,
+							     .small = s->small,
+						     });
 	}
 	clv_map_free(&seen);
 	return ok;
@@ -97,7 +98,7 @@ static const struct clv_block_record *final_block(const struct clv_history *h, u
 }
 
 struct uncertain {
-	uint64_t from; /* the tail ends somewhere in [from, from + TAIL] */
+	uint64_t from;  /* the tail ends somewhere in [from, from + TAIL] */
 	uint32_t index; /* in w->blocks */
 	uint32_t freed_at;
 };
@@ -138,7 +139,8 @@ static bool size_blocks(struct clv_window_builder *b, const uint32_t *freed_at)
 		return false;
 	for (uint32_t i = 0; i < w->block_count; i++) {
 		struct clv_window_block *k = &w->blocks[i];
-		const struct clv_block_record *last = freed_at[k->block] == UINT32_MAX ? final_block(b->h, k->addr) : NULL;
+		const struct clv_block_record *last =
+			freed_at[k->block] == UINT32_MAX ? final_block(b->h, k->addr) : NULL;
 		if (last && last->state != CLV_BLOCK_INACTIVE) {
 			k->size = last->size;
 			continue;
@@ -218,8 +220,11 @@ static bool initial_blocks(struct clv_window_builder *b)
 bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *trace, const struct clv_history *history,
 			   const struct clv_torch_settings *settings, uint64_t device_total, struct clv_error *err)
 {
-	struct clv_window_builder b = {
-		.w = w, .trace = trace, .h = history, .settings = settings, .reservation = clv_torch_reservation_bytes(settings, device_total, false)};
+	struct clv_window_builder b = {.w = w,
+				       .trace = trace,
+				       .h = history,
+				       .settings = settings,
+				       .reservation = clv_torch_reservation_bytes(settings, device_total, false)};
 	*w = (struct clv_torch_window){NULL};
 	if (clv_window_expandable(&b) && native_ranges(&b)) {
 		if (w->range_count)
@@ -237,4 +242,15 @@ void clv_torch_window_free(struct clv_torch_window *w)
 	clv_mem_free(w->blocks);
 	clv_mem_free(w->reserved);
 	*w = (struct clv_torch_window){NULL};
+}
+
+bool *clv_torch_custom_pools(const struct clv_history *history, bool expandable)
+{
+	bool *custom = clv_mem_zalloc(history->pool_count + (size_t)1, sizeof(*custom));
+	for (uint32_t i = 0; custom && expandable && i < history->segment_count; i++) {
+		const struct clv_segment_record *s = &history->segments[i];
+		if (s->pool && s->pool < history->pool_count && !s->expandable)
+			custom[s->pool] = true;
+	}
+	return custom;
 }

@@ -46,4 +46,8 @@ bool clv_torch_window_init(struct clv_torch_window *w, const struct clv_trace *t
 			   const struct clv_torch_settings *settings, uint64_t device_total, struct clv_error *err);
 void clv_torch_window_free(struct clv_torch_window *w);
 
+/* By pool of the history, whether its segments come from an allocator of its own: under expandable segments they are native
+ * all the same. Recorded without expandable segments no pool shows it. NULL: out of host memory. Free with clv_mem_free. */
+bool *clv_torch_custom_pools(const struct clv_history *history, bool expandable);
+
 #endif

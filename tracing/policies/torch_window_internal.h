@@ -14,7 +14,7 @@ struct clv_window_builder {
 	const struct clv_history *h;
 	const struct clv_torch_settings *settings;
 	uint64_t reservation; /* addresses of an expandable segment */
-	uint32_t room;          /* of w->ranges */
+	uint32_t room;        /* of w->ranges */
 };
 
 bool clv_window_add_range(struct clv_window_builder *b, const struct clv_window_range *r);

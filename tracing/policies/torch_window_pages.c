@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 struct pages {
-	uint64_t *edge; /* sorted; piece i is [edge[i], edge[i + 1]) */
-	uint32_t *next; /* first piece from here on that no event has touched */
+	uint64_t *edge;                 /* sorted; piece i is [edge[i], edge[i + 1]) */
+	uint32_t *next;                 /* first piece from here on that no event has touched */
 	struct clv_window_range *piece; /* size 0: not mapped at the start */
 	uint32_t count;
 };
@@ -282,8 +282,8 @@ bool clv_window_expandable(struct clv_window_builder *b)
 	}
 	for (uint32_t i = 0; ok && p.count && i < h->segment_count; i++) {
 		const struct clv_segment_record *s = &h->segments[i];
-		struct clv_window_range r = {.stream = b->trace->streams[s->stream],
-					     .pool = s->pool, .small = s->small, .expandable = true};
+		struct clv_window_range r = {
+			.stream = b->trace->streams[s->stream], .pool = s->pool, .small = s->small, .expandable = true};
 		if (s->expandable)
 			touch(&p, s->addr, s->size, &r);
 	}
