@@ -141,7 +141,7 @@ static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
 
 int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
 {
-	struct text t = {buf, len, 0};
+	struct text t = {buf, buf ? len : 0, 0};
 	char a[32], b[32], c[32], d[32];
 	say(&t, "Cleave could not serve a request of %s (failure %" PRIu64 "). ", clv_size_print(f->request_bytes, a, sizeof(a)),
 	    f->number);
