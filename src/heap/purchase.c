@@ -7,14 +7,15 @@
 
 #include "reclaim.h"
 
-/* The soft cap: so many thousandths above the highest use. It is doubled when the driver has had so many times its share
- * and a start-up time, again at twice that, and so on: where there is memory, to hold more costs less than to move it about
- * all the time. */
+/* The soft cap: so many thousandths above the highest use. */
 #define SLACK_PERMILLE 64
 #define SLACK_MIN (16 * CLV_MIB)
-#define SLACK_SHARES 8
-#define SLACK_AT_START_NS 200000000u
-#define SLACK_DOUBLINGS 4
+
+/* When the driver has had so many times its share and a start-up time, far too much of the run, the slack is doubled, and
+ * again at each doubling of that: where there is memory, to hold it costs less than to move it about. */
+#define MUCH_SHARES 8
+#define MUCH_AT_START_NS 200000000u
+#define MUCH_DOUBLINGS 4
 
 /* The usual unit: a share of what may be held, or of what is; at most `frame` of the settings, and so many times the
  * request, since one block may pin it for good in the end. */
@@ -99,13 +100,22 @@ static bool hurried(const struct clv_arena *a)
 	return spent_ns(a) > (pressed ? 2 : 1) * share_ns(a);
 }
 
+/* Doublings by which the driver has had far too much of the run; 0 as a rule. */
+static unsigned overspent(const struct clv_arena *a)
+{
+	if (tight(a))
+		return 0;
+	uint64_t spent = spent_ns(a), much = MUCH_AT_START_NS + share_ns(a) * MUCH_SHARES;
+	unsigned doublings = 0;
+	while (doublings < MUCH_DOUBLINGS && spent > much << doublings)
+		doublings++;
+	return doublings;
+}
+
 uint64_t clv_purchase_soft_cap(const struct clv_arena *a, uint64_t size, uint64_t cap)
 {
 	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
-	uint64_t slack = clv_max_u64(peak / 1000 * SLACK_PERMILLE, SLACK_MIN);
-	uint64_t spent = spent_ns(a), share = SLACK_AT_START_NS + share_ns(a) * SLACK_SHARES;
-	for (unsigned i = 0; !tight(a) && i < SLACK_DOUBLINGS && spent > share << i; i++)
-		slack *= 2;
+	uint64_t slack = clv_max_u64(peak / 1000 * SLACK_PERMILLE, SLACK_MIN) << overspent(a);
 	return clv_min_u64(cap, peak + slack);
 }
 
