@@ -240,6 +240,22 @@ START_TEST(profile_that_does_not_complete)
 }
 END_TEST
 
+/* Memory that is unmapped while a thread works on it ends the process, but not without saying which seed it was. */
+START_TEST(last_words)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return; /* the sanitizer has the signal */
+#endif
+	struct cli_result r =
+		cli_shell("$CLEAVE stress --ops 100000000 --seed 77 --capacity 32MiB --check samples & sleep 0.5; "
+			  "kill -SEGV $!; wait $!");
+	ck_assert_int_eq(r.status, 1);
+	unsigned seed;
+	ck_assert_msg(sscanf(r.out, "WRONG: seed %u: memory vanished", &seed) == 1, "%s", r.out);
+	ck_assert_uint_ge(seed, 77);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {usage,
@@ -248,6 +264,7 @@ int main(void)
 				      run_as_json,
 				      profile_as_json,
 				      profile_as_text,
-				      profile_that_does_not_complete};
+				      profile_that_does_not_complete,
+				      last_words};
 	return cli_suite("cli_stress", tests, CLV_ARRAY_LEN(tests));
 }

@@ -80,6 +80,9 @@ static bool balance(struct stress_round *r)
 						"live %" PRIu64 " + rounding %" PRIu64 " + free %" PRIu64
 						" are not held %" PRIu64,
 						s.live_bytes, s.rounding_bytes, s.free_bytes, s.held_bytes);
+		if (stress_alone(r) && s.live_peak_bytes > s.held_peak_bytes)
+			return clv_stress_wrong(r, 0, 0, "at most %" PRIu64 " bytes were held, but %" PRIu64 " live",
+						s.held_peak_bytes, s.live_peak_bytes);
 		blocks += s.live_blocks;
 		allocs += s.allocs;
 		frees += s.frees;

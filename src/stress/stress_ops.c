@@ -115,9 +115,11 @@ static bool right_refusal(struct stress_worker *w, int device, uint64_t size, in
 	answer = cleave_heap_last_failure(r->heap, device, &f);
 	if (answer)
 		return WRONG(w, "after a request has failed cleave_heap_last_failure answers %d", answer);
-	if (stress_alone(r) && f.request_bytes != size)
-		return WRONG(w, "a request of %" PRIu64 " bytes failed, the failure speaks of %" PRIu64, size,
-			     f.request_bytes);
+	if (stress_alone(r) && (f.request_bytes != size || (!r->config->faults && !f.missing_bytes)))
+		return WRONG(w,
+			     "a request of %" PRIu64 " bytes failed; the failure speaks of %" PRIu64
+			     " and misses %" PRIu64,
+			     size, f.request_bytes, f.missing_bytes);
 	if (cleave_failure_print(&f, text, sizeof(text)) <= 0)
 		return WRONG(w, "a failure cannot be printed");
 	return !stress_alone(r) || r->config->faults || right_verdict(w, device, size);
