@@ -561,16 +561,16 @@ START_TEST(refusals_of_the_driver)
 }
 END_TEST
 
-/* The only hole that fits stands behind many of nearly its size, more than an index looks at. */
+/* The only hole that fits stands among many of nearly its size, more than an index looks at from either end. */
 START_TEST(the_last_hole_that_fits)
 {
-	open_heap(64 * CLV_MIB, NULL);
-	enum { HOLES = 24 };
+	open_heap(192 * CLV_MIB, NULL);
+	enum { HOLES = 100 };
 	cleave_ptr p[2 * HOLES];
-	size_t size = 1024 * 1024 + 10 * 512; /* one bin is 64 KiB wide there... */
+	size_t size = 1024 * 1024 + 10 * 512; /* bins are 32 KiB wide there */
 	for (int i = 0; i < 2 * HOLES; i++)
-		p[i] = get(1, i % 2 ? 300 * 1024 : i == 0 ? size + 5120 : size);
-	uint64_t rest = 64 * CLV_MIB - clv_sim_used(sim, 0);
+		p[i] = get(1, i % 2 ? 300 * 1024 : i == HOLES ? size + 5120 : size);
+	uint64_t rest = 192 * CLV_MIB - clv_sim_used(sim, 0);
 	cleave_ptr fill;
 	if (rest)
 		get(1, rest);
@@ -578,7 +578,7 @@ START_TEST(the_last_hole_that_fits)
 		;
 	for (int i = 0; i < 2 * HOLES; i += 2)
 		give(p[i], 1);
-	get(1, size + 5120);
+	get(1, size + 2560);
 	close_heap();
 }
 END_TEST
