@@ -11,8 +11,12 @@
 #define PAGE (2 * CLV_MIB)
 #define STAMP 4096u /* distance of the words that are written and read in a block */
 
+/* Check writes a line to a file at each of its assertions: too dear for so many. */
 #define RIG_ASSERT(r, condition, fmt, ...)                                                                             \
-	ck_assert_msg(condition, "seed %" PRIu64 ", step %" PRIu64 ": " fmt, (r)->config.seed, (r)->step, ##__VA_ARGS__)
+	do {                                                                                                           \
+		if (!(condition))                                                                                      \
+			ck_abort_msg("seed %" PRIu64 ", step %" PRIu64 ": " fmt, (r)->config.seed, (r)->step, ##__VA_ARGS__); \
+	} while (0)
 
 static uint64_t rounded(uint64_t size)
 {
@@ -65,12 +69,12 @@ static void run_work(void *arg)
 static void launch(struct rig *r, const struct rig_block *b, cleave_stream stream, bool write)
 {
 	struct rig_work *w = malloc(sizeof(*w));
-	ck_assert_ptr_nonnull(w);
+	RIG_ASSERT(r, w != NULL, "host memory");
 	*w = (struct rig_work){r, r->work, &r->work, b->addr, rounded(b->size), b->pattern, write};
 	if (w->next)
 		w->next->link = &w->next;
 	r->work = w;
-	ck_assert_int_eq(clv_sim_launch(r->sim, stream, clv_rng_range(&r->rng, 1000, 500000), run_work, w), CLV_OK);
+	RIG_ASSERT(r, clv_sim_launch(r->sim, stream, clv_rng_range(&r->rng, 1000, 500000), run_work, w) == CLV_OK, "launch");
 }
 
 /* ---- open, close, check ---- */
@@ -130,7 +134,7 @@ static void check_books(struct rig *r)
 	const char *wrong = witness_wrong(r->witness);
 	RIG_ASSERT(r, !wrong, "%s", wrong);
 	cleave_heap_stats s;
-	ck_assert_int_eq(cleave_heap_get_stats(r->heap, 0, &s), 0);
+	RIG_ASSERT(r, cleave_heap_get_stats(r->heap, 0, &s) == 0, "no statistics");
 	uint64_t used = clv_sim_used(r->sim, 0);
 	RIG_ASSERT(r, s.held_bytes == used, "held %" PRIu64 ", the device says %" PRIu64, s.held_bytes, used);
 	RIG_ASSERT(r, s.live_bytes == r->live, "live %" PRIu64 ", not %" PRIu64, s.live_bytes, r->live);
@@ -184,7 +188,7 @@ void rig_close(struct rig *r)
 static void check_refusal(struct rig *r, uint64_t size, int answer)
 {
 	cleave_failure f;
-	ck_assert_int_eq(cleave_heap_last_failure(r->heap, 0, &f), 0);
+	RIG_ASSERT(r, cleave_heap_last_failure(r->heap, 0, &f) == 0, "no report of the failure");
 	RIG_ASSERT(r, f.number == r->failures && f.request_bytes == size && f.live_bytes == r->live,
 		   "the report is of failure %" PRIu64 " of %" PRIu64 " bytes", f.number, f.request_bytes);
 	if (r->config.faults_expected)
@@ -205,13 +209,13 @@ int rig_alloc(struct rig *r, unsigned stream, uint64_t size)
 	cleave_stream s = r->streams[stream];
 	int answer = cleave_alloc(r->heap, 0, s, size, &p);
 	if (answer) {
-		ck_assert_uint_eq(p, 0);
+		RIG_ASSERT(r, p == 0, "an address, though the request failed");
 		r->failures++;
 		check_refusal(r, size, answer);
 		stepped(r);
 		return answer;
 	}
-	ck_assert_uint_lt(r->count, RIG_BLOCKS);
+	RIG_ASSERT(r, r->count < RIG_BLOCKS, "too many blocks for the test");
 	witness_given(r->witness, p, size, s);
 	struct rig_block *b = &r->blocks[r->count++];
 	*b = (struct rig_block){p, size, s, false, clv_mix64(++r->next_pattern)};
@@ -244,7 +248,7 @@ void rig_free(struct rig *r, unsigned block, unsigned stream)
 	if (b.used && r->config.backing) {
 		if (of_any) {
 			struct rig_work *w = malloc(sizeof(*w));
-			ck_assert_ptr_nonnull(w);
+			RIG_ASSERT(r, w != NULL, "host memory");
 			*w = (struct rig_work){r, NULL, &w->next, b.addr, rounded(b.size), b.pattern, false};
 			struct rig_work *dummy = NULL;
 			w->link = &dummy;
@@ -255,7 +259,7 @@ void rig_free(struct rig *r, unsigned block, unsigned stream)
 	}
 	if (!of_any && any && b.used) {
 		struct clv_driver *d = driver(r);
-		ck_assert_int_eq(d->stream_synchronize(d, b.stream), CLV_OK);
+		RIG_ASSERT(r, d->stream_synchronize(d, b.stream) == CLV_OK, "the test could not wait");
 	} else if (!of_any && !any && s.id != b.stream.id) {
 		witness_order(r->witness, b.stream, s);
 	}
@@ -299,7 +303,7 @@ void rig_pass_time(struct rig *r, uint64_t ns)
 void rig_destroy_stream(struct rig *r, unsigned stream)
 {
 	cleave_stream gone = r->streams[stream];
-	ck_assert_uint_ne(stream, 0);
+	RIG_ASSERT(r, stream != 0, "ANY cannot be destroyed");
 	new_stream(r, stream);
 	clv_fault_pause(r->fault, true);
 	witness_order(r->witness, gone, r->streams[stream]);
@@ -315,7 +319,7 @@ void rig_destroy_stream(struct rig *r, unsigned stream)
 void rig_trim(struct rig *r, uint64_t keep)
 {
 	uint64_t before = clv_sim_used(r->sim, 0), released = 1;
-	ck_assert_int_eq(cleave_heap_trim(r->heap, 0, keep, &released), 0);
+	RIG_ASSERT(r, cleave_heap_trim(r->heap, 0, keep, &released) == 0, "refused, though it makes sense");
 	uint64_t after = clv_sim_used(r->sim, 0);
 	RIG_ASSERT(r, before - after == released, "trim says %" PRIu64 ", the device %" PRIu64, released, before - after);
 	if (!r->config.faults_expected)
@@ -326,7 +330,7 @@ void rig_trim(struct rig *r, uint64_t keep)
 
 void rig_set_limit(struct rig *r, uint64_t bytes)
 {
-	ck_assert_int_eq(cleave_heap_set_limit(r->heap, 0, bytes), 0);
+	RIG_ASSERT(r, cleave_heap_set_limit(r->heap, 0, bytes) == 0, "refused, though it makes sense");
 	r->limit = bytes;
 	uint64_t held = clv_sim_used(r->sim, 0);
 	if (bytes && !r->config.faults_expected)
@@ -337,7 +341,7 @@ void rig_set_limit(struct rig *r, uint64_t bytes)
 
 void rig_set_headroom(struct rig *r, uint64_t bytes)
 {
-	ck_assert_int_eq(cleave_heap_set_headroom(r->heap, 0, bytes), 0);
+	RIG_ASSERT(r, cleave_heap_set_headroom(r->heap, 0, bytes) == 0, "refused, though it makes sense");
 	r->headroom = bytes;
 	stepped(r);
 }
@@ -357,7 +361,7 @@ void rig_bad_calls(struct rig *r)
 	if (r->count) {
 		const struct rig_block *b = &r->blocks[clv_rng_below(&r->rng, r->count)];
 		uint64_t inside = clv_rng_below(&r->rng, rounded(b->size));
-		ck_assert_int_eq(cleave_block_info(r->heap, b->addr + inside, &start, &size, &device), 0);
+		RIG_ASSERT(r, cleave_block_info(r->heap, b->addr + inside, &start, &size, &device) == 0, "refused, though it makes sense");
 		RIG_ASSERT(r, start == b->addr && size == b->size && device == 0, "block_info at %" PRIu64 " of %#" PRIx64 ": %#" PRIx64
 			   ", %zu bytes", inside, b->addr, start, size);
 		if (inside)
@@ -373,7 +377,7 @@ void rig_bad_calls(struct rig *r)
 	int answer = cleave_block_info(r->heap, p, &start, &size, &device);
 	RIG_ASSERT(r, answer == (around ? 0 : -EINVAL), "block_info of %#" PRIx64 ": %d", p, answer);
 	if (around)
-		ck_assert_uint_eq(start, around->addr);
+		RIG_ASSERT(r, start == around->addr, "block_info tells another block");
 	else
 		RIG_ASSERT(r, cleave_free(r->heap, p, r->streams[0]) == -EINVAL, "a free of %#" PRIx64 ", where no block is", p);
 	stepped(r);

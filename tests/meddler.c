@@ -9,7 +9,7 @@ struct meddle {
 	struct clv_driver driver; /* first: the table's self */
 	struct clv_driver *inner;
 	struct meddler *m;
-	unsigned seen; /* calls that offered themselves */
+	unsigned seen;                   /* calls that offered themselves */
 	uint64_t unmap_addr, unmap_size; /* MEDDLE_UNMAP: what will go */
 	struct {
 		clv_handle handle;
@@ -39,18 +39,19 @@ static bool now(struct meddle *d, enum meddling what)
 		return inner->call arguments;                                                                          \
 	}
 
-PASS(device_info, (struct clv_driver *self, int device, struct clv_device_info *out), (inner, device, out))
-PASS(mem_get_info, (struct clv_driver *self, int device, uint64_t *free_bytes, uint64_t *total),
+PASS(device_info, (struct clv_driver * self, int device, struct clv_device_info *out), (inner, device, out))
+PASS(mem_get_info, (struct clv_driver * self, int device, uint64_t *free_bytes, uint64_t *total),
      (inner, device, free_bytes, total))
-PASS(address_reserve, (struct clv_driver *self, uint64_t *addr, uint64_t size, uint64_t align), (inner, addr, size, align))
-PASS(address_free, (struct clv_driver *self, uint64_t addr, uint64_t size), (inner, addr, size))
-PASS(create, (struct clv_driver *self, clv_handle *handle, uint64_t size, int device), (inner, handle, size, device))
-PASS(unmap, (struct clv_driver *self, uint64_t addr, uint64_t size), (inner, addr, size))
-PASS(mem_alloc, (struct clv_driver *self, uint64_t *addr, uint64_t size, int device), (inner, addr, size, device))
-PASS(mem_free, (struct clv_driver *self, uint64_t addr), (inner, addr))
-PASS(event_create, (struct clv_driver *self, clv_event *event, int device), (inner, event, device))
-PASS(event_destroy, (struct clv_driver *self, clv_event event), (inner, event))
-PASS(stream_synchronize, (struct clv_driver *self, cleave_stream stream), (inner, stream))
+PASS(address_reserve, (struct clv_driver * self, uint64_t *addr, uint64_t size, uint64_t align),
+     (inner, addr, size, align))
+PASS(address_free, (struct clv_driver * self, uint64_t addr, uint64_t size), (inner, addr, size))
+PASS(create, (struct clv_driver * self, clv_handle *handle, uint64_t size, int device), (inner, handle, size, device))
+PASS(unmap, (struct clv_driver * self, uint64_t addr, uint64_t size), (inner, addr, size))
+PASS(mem_alloc, (struct clv_driver * self, uint64_t *addr, uint64_t size, int device), (inner, addr, size, device))
+PASS(mem_free, (struct clv_driver * self, uint64_t addr), (inner, addr))
+PASS(event_create, (struct clv_driver * self, clv_event *event, int device), (inner, event, device))
+PASS(event_destroy, (struct clv_driver * self, clv_event event), (inner, event))
+PASS(stream_synchronize, (struct clv_driver * self, cleave_stream stream), (inner, stream))
 
 static enum clv_result meddle_release(struct clv_driver *self, clv_handle handle)
 {
@@ -61,7 +62,8 @@ static enum clv_result meddle_release(struct clv_driver *self, clv_handle handle
 	return now(d, MEDDLE_RELEASE) ? CLV_OK : d->inner->release(d->inner, handle);
 }
 
-static enum clv_result meddle_map(struct clv_driver *self, uint64_t addr, uint64_t size, uint64_t offset, clv_handle handle)
+static enum clv_result meddle_map(struct clv_driver *self, uint64_t addr, uint64_t size, uint64_t offset,
+				  clv_handle handle)
 {
 	struct meddle *d = meddle_of(self);
 	clv_handle other = 0;
@@ -147,14 +149,13 @@ static void meddle_close(struct clv_driver *self)
 
 struct clv_driver *meddler_open(struct clv_driver *inner, void *arg)
 {
-	static const struct clv_driver table = {
-		.name = "meddler",
-		.device_info = meddle_device_info,
-		.now_ns = meddle_now_ns,
-		.counts = meddle_counts,
-		.close = meddle_close,
+	static const struct clv_driver table = {.name = "meddler",
+						.device_info = meddle_device_info,
+						.now_ns = meddle_now_ns,
+						.counts = meddle_counts,
+						.close = meddle_close,
 #define X(field, name) .field = meddle_##field,
-		CLV_DRIVER_CALLS(X)
+						CLV_DRIVER_CALLS(X)
 #undef X
 	};
 	struct meddle *d = calloc(1, sizeof(*d));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * meddler: a driver between the heap and the device that does one thing wrong, so that a test can see that it is found. The
- * calls of one meddler come from one thread.
+ * meddler: a driver between the heap and the device that does one thing wrong, so that a test can see that it is
+ * found. The calls of one meddler come from one thread.
  */
 #ifndef CLV_MEDDLER_H
 #define CLV_MEDDLER_H
@@ -23,7 +23,7 @@ struct meddler {
 	enum meddling what;
 	unsigned after; /* what is done once is done at the n-th call that offers itself, from 1 */
 	unsigned opened;
-	unsigned done;  /* times that something was done wrong */
+	unsigned done; /* times that something was done wrong */
 };
 
 /* For clv_stress_config.wrap: `arg` is a struct meddler. A new driver begins to count anew. */

@@ -105,7 +105,8 @@ START_TEST(run_as_text)
 	ck_assert_ptr_nonnull(strstr(r.out, "2000 operations in 1 round, seed 7, 1 thread, 8 streams: nothing wrong"));
 	ck_assert_ptr_nonnull(strstr(r.out, "every byte"));
 	ck_assert_ptr_null(strstr(r.out, "calls of the driver failed"));
-	r = cli_run("stress", "--ops", "2000", "--capacity", "32MiB", "--threads", "2", "--faults", "--check", "samples", NULL);
+	r = cli_run("stress", "--ops", "2000", "--capacity", "32MiB", "--threads", "2", "--faults", "--check",
+		    "samples", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_ptr_nonnull(strstr(r.out, "2 threads"));
 	ck_assert_ptr_nonnull(strstr(r.out, "at samples"));
@@ -116,11 +117,25 @@ END_TEST
 START_TEST(run_as_json)
 {
 	static const char *const shape[][2] = {
-		{"passed", "b"},          {"ops", "i"},           {"seed", "i"},     {"threads", "i"},
-		{"streams", "i"},         {"capacity_bytes", "i"}, {"every_byte", "b"}, {"faults", "b"},
-		{"settings", "sn"},       {"rounds", "i"},        {"faults_injected", "i"}, {"peak_live_bytes", "i"},
-		{"peak_held_bytes", "i"}, {"bytes_written", "i"}, {"bytes_checked", "i"}, {"counts", "o"},
-		{"digest", "s"},          {"wall_s", "f"},        {"wrong", "on"},
+		{"passed", "b"},
+		{"ops", "i"},
+		{"seed", "i"},
+		{"threads", "i"},
+		{"streams", "i"},
+		{"capacity_bytes", "i"},
+		{"every_byte", "b"},
+		{"faults", "b"},
+		{"settings", "sn"},
+		{"rounds", "i"},
+		{"faults_injected", "i"},
+		{"peak_live_bytes", "i"},
+		{"peak_held_bytes", "i"},
+		{"bytes_written", "i"},
+		{"bytes_checked", "i"},
+		{"counts", "o"},
+		{"digest", "sn"},
+		{"wall_s", "f"},
+		{"wrong", "on"},
 	};
 	struct cli_result r = cli_run("stress", "--ops", "2000", "--capacity", "32MiB", "--seed", "7", "--json", NULL);
 	json_t *a = document(r, 0);
@@ -134,27 +149,43 @@ START_TEST(run_as_json)
 	ck_assert_int_gt(whole(json_object_get(a, "counts"), "allocs"), 0);
 	ck_assert_int_gt(whole(json_object_get(a, "counts"), "books"), 0);
 	/* the same again in another process */
-	json_t *b = document(cli_run("stress", "--ops", "2000", "--capacity", "32MiB", "--seed", "7", "--json", NULL), 0);
-	ck_assert_str_eq(json_string_value(json_object_get(a, "digest")), json_string_value(json_object_get(b, "digest")));
+	json_t *b =
+		document(cli_run("stress", "--ops", "2000", "--capacity", "32MiB", "--seed", "7", "--json", NULL), 0);
+	ck_assert_str_eq(json_string_value(json_object_get(a, "digest")),
+			 json_string_value(json_object_get(b, "digest")));
 	ck_assert(json_equal(json_object_get(a, "counts"), json_object_get(b, "counts")));
 	json_decref(a);
 	json_decref(b);
+	/* with several threads no two runs are the same */
+	a = document(cli_run("stress", "--ops", "500", "--capacity", "32MiB", "--threads", "2", "--json", NULL), 0);
+	ck_assert(json_is_null(json_object_get(a, "digest")));
+	json_decref(a);
 }
 END_TEST
 
 START_TEST(profile_as_json)
 {
 	static const char *const shape[][2] = {
-		{"name", "s"},       {"about", "s"},           {"seed", "i"},           {"capacity_bytes", "i"},
-		{"events", "i"},     {"allocs", "i"},          {"streams", "i"},        {"duration_s", "f"},
-		{"peak_live_bytes", "i"}, {"end_live_bytes", "i"}, {"policies", "o"},
+		{"name", "s"},           {"about", "s"},      {"seed", "i"},
+		{"capacity_bytes", "i"}, {"events", "i"},     {"allocs", "i"},
+		{"streams", "i"},        {"duration_s", "f"}, {"peak_live_bytes", "i"},
+		{"end_live_bytes", "i"}, {"policies", "o"},
 	};
 	static const char *const row[][2] = {
-		{"policy", "s"},         {"completed", "b"},          {"failed_at_event", "in"},
-		{"peak_held_bytes", "i"}, {"held_over_live", "f"},    {"end_held_bytes", "in"},
-		{"end_held_over_live", "fn"}, {"stranded_peak_bytes", "i"}, {"oom_retries", "i"},
-		{"waits", "i"},          {"driver_calls", "o"},       {"modelled_driver_s", "f"},
-		{"modelled_driver_us_per_request", "f"}, {"wall_s", "f"},
+		{"policy", "s"},
+		{"completed", "b"},
+		{"failed_at_event", "in"},
+		{"peak_held_bytes", "i"},
+		{"held_over_live", "f"},
+		{"end_held_bytes", "in"},
+		{"end_held_over_live", "fn"},
+		{"stranded_peak_bytes", "i"},
+		{"oom_retries", "i"},
+		{"waits", "i"},
+		{"driver_calls", "o"},
+		{"modelled_driver_s", "f"},
+		{"modelled_driver_us_per_request", "f"},
+		{"wall_s", "f"},
 	};
 	json_t *doc = document(cli_run("stress", "--profile", "experts", "--capacity", "24GiB", "--json", NULL), 0);
 	ck_assert_uint_eq(json_object_size(doc), 1);
@@ -171,7 +202,8 @@ START_TEST(profile_as_json)
 		ck_assert(completed == json_is_null(json_object_get(r, "failed_at_event")));
 		ck_assert(completed == json_is_integer(json_object_get(r, "end_held_bytes")));
 		ck_assert(i || completed);
-		double live = (double)whole(p, "peak_live_bytes"), over = json_real_value(json_object_get(r, "held_over_live"));
+		double live = (double)whole(p, "peak_live_bytes"),
+		       over = json_real_value(json_object_get(r, "held_over_live"));
 		ck_assert_double_eq_tol(over, (double)whole(r, "peak_held_bytes") / live, 1e-9);
 		ck_assert(json_object_size(json_object_get(r, "driver_calls")) > 0);
 	}
@@ -181,8 +213,8 @@ END_TEST
 
 START_TEST(profile_as_text)
 {
-	struct cli_result r =
-		cli_run("stress", "--profile", "pair", "--capacity", "24GiB", "-p", "cleave", "-p", "direct", "--seed", "3", NULL);
+	struct cli_result r = cli_run("stress", "--profile", "pair", "--capacity", "24GiB", "-p", "cleave", "-p",
+				      "direct", "--seed", "3", NULL);
 	ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
 	ck_assert_str_eq(r.err, "");
 	ck_assert_ptr_eq(strstr(r.out, "pair: two sizes"), r.out);
@@ -202,14 +234,37 @@ START_TEST(profile_that_does_not_complete)
 	r = cli_run("stress", "--profile", "experts", "-p", "cleave:limit:100GiB", NULL);
 	ck_assert_int_eq(r.status, 1);
 	ck_assert_ptr_nonnull(strstr(r.out, "cleave:limit:100GiB fails at request or free"));
-	json_t *doc = document(cli_run("stress", "--profile", "experts", "-p", "cleave:limit:100GiB", "--json", NULL), 1);
+	json_t *doc =
+		document(cli_run("stress", "--profile", "experts", "-p", "cleave:limit:100GiB", "--json", NULL), 1);
 	json_decref(doc);
+}
+END_TEST
+
+/* Memory that is unmapped while a thread works on it ends the process, but not without saying which seed it was. */
+START_TEST(last_words)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return; /* the sanitizer has the signal */
+#endif
+	struct cli_result r =
+		cli_shell("$CLEAVE stress --ops 100000000 --seed 77 --capacity 32MiB --check samples & sleep 0.5; "
+			  "kill -SEGV $!; wait $!");
+	ck_assert_int_eq(r.status, 1);
+	unsigned seed;
+	ck_assert_msg(sscanf(r.out, "WRONG: seed %u: memory vanished", &seed) == 1, "%s", r.out);
+	ck_assert_uint_ge(seed, 77);
 }
 END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {usage,          help,           run_as_text,   run_as_json,
-				      profile_as_json, profile_as_text, profile_that_does_not_complete};
+	const TTest *const tests[] = {usage,
+				      help,
+				      run_as_text,
+				      run_as_json,
+				      profile_as_json,
+				      profile_as_text,
+				      profile_that_does_not_complete,
+				      last_words};
 	return cli_suite("cli_stress", tests, CLV_ARRAY_LEN(tests));
 }

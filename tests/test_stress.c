@@ -35,7 +35,8 @@ static struct clv_stress_result run(struct clv_stress_config config)
 static struct clv_stress_result run_well(struct clv_stress_config config)
 {
 	struct clv_stress_result r = run(config);
-	ck_assert_msg(r.passed, "seed %" PRIu64 ", operation %" PRIu64 " of thread %u: %s", r.seed, r.operation, r.thread, r.wrong);
+	ck_assert_msg(r.passed, "seed %" PRIu64 ", operation %" PRIu64 " of thread %u: %s", r.seed, r.operation,
+		      r.thread, r.wrong);
 	ck_assert_uint_eq(r.ops, config.ops);
 	return r;
 }
@@ -61,7 +62,8 @@ static void map_frames(void)
 START_TEST(pattern_of_each_byte)
 {
 	map_frames();
-	static const uint64_t sizes[] = {1, 7, 8, 9, 511, 512, 513, 32767, 32768, 32769, 131072, 200001, 2 * MIB + 1, 5 * MIB - 3};
+	static const uint64_t sizes[] = {1,     7,     8,     9,      511,    512,         513,
+					 32767, 32768, 32769, 131072, 200001, 2 * MIB + 1, 5 * MIB - 3};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(sizes); i++) {
 		struct clv_stamp s = {.size = sizes[i], .block = 7, .stream = 3, .generation = 1};
 		struct clv_pattern_wrong wrong;
@@ -128,7 +130,8 @@ START_TEST(pattern_samples_show_overlaps)
 		uint64_t first = clv_rng_range(&rng, 1, 4000) * 512, second = clv_rng_range(&rng, 1, 4000) * 512;
 		uint64_t overlap = clv_rng_range(&rng, 1, clv_min_u64(first, second) / 512) * 512;
 		uint64_t at = base + clv_rng_below(&rng, 1000) * 512;
-		struct clv_stamp a = {.size = first - clv_rng_below(&rng, 504), .block = 1}, b = {.size = second, .block = 2};
+		struct clv_stamp a = {.size = first - clv_rng_below(&rng, 504), .block = 1},
+				 b = {.size = second, .block = 2};
 		struct clv_pattern_wrong wrong;
 		ck_assert(clv_pattern_write(sim, at, &a, false));
 		ck_assert_int_eq(clv_pattern_check(sim, at, &a, false, &wrong), CLV_PATTERN_GOOD);
@@ -347,7 +350,8 @@ START_TEST(command_tells_how_to_repeat)
 	struct meddler m = {.what = MEDDLE_EVENTS};
 	ck_assert_int_eq(command(line, &m, out, sizeof(out)), CLV_EXIT_FAILED);
 	uint64_t seed, op;
-	ck_assert_msg(sscanf(out, "WRONG: seed %" SCNu64 ", operation %" SCNu64 ": block ", &seed, &op) == 2, "%s", out);
+	ck_assert_msg(sscanf(out, "WRONG: seed %" SCNu64 ", operation %" SCNu64 ": block ", &seed, &op) == 2, "%s",
+		      out);
 	ck_assert_uint_gt(op, 0);
 	const char *end = strchr(out, '\n'), *how = strstr(out, "cleave stress --seed");
 	ck_assert(end && how && how > end);

@@ -5,6 +5,7 @@
 
 #include "../../tracing/import/import.h"
 #include "../../tracing/policies/torch_verify.h"
+#include "../../tracing/replay/recorded.h"
 #include "../../tracing/replay/fit.h"
 #include "../../tracing/replay/replay.h"
 #include "../../tracing/replay/replay_json.h"
@@ -40,6 +41,8 @@ struct replay_command {
 	struct clv_trace *trace;
 	const struct clv_history *history;
 	struct clv_verify_result verify;
+	bool verified;   /* `verify` is filled in */
+	double verify_s; /* and took so long */
 	struct clv_replay_row *rows;
 	struct clv_replay_meter meter;
 };
@@ -153,7 +156,10 @@ static bool verify(struct replay_command *c, struct clv_error *err)
 	if (!torch && !c->o.verify)
 		return true;
 	clv_replay_meter_say(&c->meter, "replaying in step with", c->trace->file);
+	double begin = clv_replay_seconds();
 	bool ok = clv_torch_verify(c->trace, c->history, &c->verify, err);
+	c->verify_s = clv_replay_seconds() - begin;
+	c->verified = ok;
 	clv_replay_meter_clear(&c->meter);
 	if (ok || c->o.verify)
 		return ok;
@@ -162,13 +168,21 @@ static bool verify(struct replay_command *c, struct clv_error *err)
 	return true;
 }
 
+/* What was recorded needs no simulation, unless it is asked for on another device. */
+static bool take_recorded(const struct replay_command *c, const char *policy, struct clv_replay_result *out)
+{
+	return !c->o.capacity && c->verified && strcmp(policy, "torch:recorded") == 0 &&
+	       clv_replay_recorded(c->trace, c->history, &c->verify, c->verify_s, out);
+}
+
 static bool replay_all(struct replay_command *c, struct clv_error *err)
 {
 	for (size_t i = 0; i < c->o.policies.count; i++) {
 		struct clv_replay_row *row = &c->rows[i];
 		struct clv_replay_options options = replay_options(c, c->o.policies.items[i]);
 		row->policy = options.policy;
-		if (!clv_replay(c->trace, c->history, &options, &row->result, err))
+		if (!take_recorded(c, options.policy, &row->result) &&
+		    !clv_replay(c->trace, c->history, &options, &row->result, err))
 			return false;
 		row->fitted = c->o.fit;
 		if (c->o.fit &&

@@ -19,11 +19,14 @@
 #define FULL_UP_TO 100000 /* operations: each byte is checked in shorter runs */
 
 static const char about[] =
-	"Random work on Cleave's heap, over a simulated device whose memory is real. Each block holds a pattern of its own,\n"
-	"written and checked by asynchronous work on streams, by several threads, near the limits. What is wrong is told\n"
-	"with the seed and the number of the operation; with one thread the same seed does the same again.\n\n"
-	"With --profile: puts named workloads that fragment memory to the heap and to PyTorch's allocator, on a simulated\n"
-	"device of up to 140 GiB, and shows what each holds and what its driver calls would cost. Profiles:";
+	"Random work on Cleave's heap, over a simulated device whose memory is real. Each block holds a pattern of its\n"
+	"own, written and checked by asynchronous work on streams, by several threads, near the limits. What is wrong\n"
+	"is told with the seed and the number of the operation; with one thread the same seed does the same again.\n\n"
+	"With --profile: puts named workloads that fragment memory to the heap and to PyTorch's allocator, on a\n"
+	"simulated device of 140 GiB, and shows what each holds and what its driver calls would cost. Profiles:";
+
+static const char statuses[] =
+	"\n\nExit status: 0 nothing is wrong; 1 something is, or a profile does not complete with Cleave; 2 usage.";
 
 struct options {
 	struct clv_stress_config run;
@@ -49,8 +52,7 @@ static void describe(char *buf, size_t len)
 	for (size_t i = 0; (p = clv_profile_at(i)) && n > 0 && (size_t)n < len; i++)
 		n += snprintf(buf + n, len - (size_t)n, "\n  %-9s %s", clv_profile_name(p), clv_profile_about(p));
 	if (n > 0 && (size_t)n < len)
-		snprintf(buf + n, len - (size_t)n,
-			 "\n\nExit status: 0 nothing is wrong; 1 something is, or a profile does not complete with Cleave; 2 usage.");
+		snprintf(buf + n, len - (size_t)n, "%s", statuses);
 }
 
 static int parse(struct options *o, int argc, char **argv)
@@ -86,13 +88,18 @@ static int parse(struct options *o, int argc, char **argv)
 		 .kind = CLV_ARG_SIZE,
 		 .into = &o->capacity,
 		 .value = "SIZE",
-		 .help = "of the device; default: 128MiB, of which what is in use\nis real memory here; with --profile 140GiB"},
-		{.name = "faults", .kind = CLV_ARG_FLAG, .into = &o->run.faults, .help = "calls of the driver fail by chance"},
+		 .help = "of the device; default: 128MiB, of which what is in\n"
+			 "use is real memory here; with --profile 140GiB"},
+		{.name = "faults",
+		 .kind = CLV_ARG_FLAG,
+		 .into = &o->run.faults,
+		 .help = "calls of the driver fail by chance"},
 		{.name = "check",
 		 .kind = CLV_ARG_TEXT,
 		 .into = &o->check,
 		 .value = "full|samples",
-		 .help = "every byte of a block, or some of each part of it;\ndefault: full for up to 100000 operations"},
+		 .help = "every byte of a block, or some of each part of it;\n"
+			 "default: full for up to 100000 operations"},
 		{.name = "settings",
 		 .kind = CLV_ARG_TEXT,
 		 .into = &o->run.settings,
@@ -108,7 +115,8 @@ static int parse(struct options *o, int argc, char **argv)
 		 .kind = CLV_ARG_TEXTS,
 		 .into = &o->policies,
 		 .value = "POLICY",
-		 .help = "with --profile, as in `cleave help replay`; may be\ngiven several times; default: cleave, torch and\n"
+		 .help = "with --profile, as in `cleave help replay`; may be\n"
+			 "given several times; default: cleave, torch and\n"
 			 "torch:expandable_segments:True"},
 		{.name = "driver",
 		 .kind = CLV_ARG_TEXT,
@@ -117,8 +125,11 @@ static int parse(struct options *o, int argc, char **argv)
 		 .help = "the device to work on; default: sim"},
 		{.name = "json", .kind = CLV_ARG_FLAG, .into = &o->json, .help = "print one JSON document"},
 	};
-	const struct clv_args args = {
-		.command = NAME, .operands = "", .about = text, .options = options, .option_count = CLV_ARRAY_LEN(options)};
+	const struct clv_args args = {.command = NAME,
+				      .operands = "",
+				      .about = text,
+				      .options = options,
+				      .option_count = CLV_ARRAY_LEN(options)};
 	int first;
 	return clv_args_parse(&args, argc, argv, &first);
 }
@@ -131,10 +142,12 @@ static int check_options(struct options *o)
 	if (strcmp(o->driver, "sim") != 0)
 		return clv_cli_refuse(NAME, "unknown driver '%s': there are sim and cuda", o->driver);
 	if (o->profile) {
-		if (o->ops_given || o->threads_given || o->streams_given || o->run.faults || o->check || o->run.settings)
+		if (o->ops_given || o->threads_given || o->streams_given || o->run.faults || o->check ||
+		    o->run.settings)
 			return clv_cli_refuse(NAME, "--profile goes with --seed, --capacity, --policy and --json only");
 		if (strcmp(o->profile, "all") != 0 && !clv_profile_find(o->profile))
-			return clv_cli_refuse(NAME, "unknown profile '%s'; `cleave help stress` lists them", o->profile);
+			return clv_cli_refuse(NAME, "unknown profile '%s'; `cleave help stress` lists them",
+					      o->profile);
 		o->capacity = o->capacity ? o->capacity : CLV_PROFILE_CAPACITY;
 		if (o->capacity < CLV_PROFILE_SMALLEST || o->capacity > (uint64_t)1 << 44)
 			return clv_cli_refuse(NAME, "--capacity: a profile needs a device of 24GiB to 16TiB");
@@ -176,7 +189,8 @@ static void progress(void *arg, uint64_t seed, uint64_t done, uint64_t total)
 	struct stress_command *c = arg;
 	char what[40];
 	snprintf(what, sizeof(what), "seed %" PRIu64, seed);
-	snprintf(last_words, sizeof(last_words), "WRONG: seed %" PRIu64 ": memory vanished from under the work on it\n", seed);
+	snprintf(last_words, sizeof(last_words), "WRONG: seed %" PRIu64 ": memory vanished from under the work on it\n",
+		 seed);
 	clv_replay_meter_show(&c->meter, &(struct clv_replay_progress){.policy = what, .done = done, .total = total});
 }
 
@@ -268,7 +282,8 @@ static int report_profiles(struct stress_command *c)
 	clv_replay_meter_clear(&c->meter);
 	if (!ok)
 		return clv_cli_refuse(NAME, "%s", err.text);
-	if (c->o.json && !clv_profile_json(c->reports, c->report_count, c->o.run.seed, c->o.capacity, stdout) && !ferror(stdout))
+	if (c->o.json && !clv_profile_json(c->reports, c->report_count, c->o.run.seed, c->o.capacity, stdout) &&
+	    !ferror(stdout))
 		return clv_cli_refuse(NAME, "out of host memory for the JSON document");
 	for (size_t i = 0; i < c->report_count; i++)
 		for (size_t k = 0; k < c->reports[i].row_count; k++)

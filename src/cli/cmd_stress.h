@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cmd_stress: `cleave stress`, as tests need it: with a driver of theirs between the heap and the device, to see that what is
- * wrong is found and told. Owns the handler of SIGSEGV and SIGBUS while it runs.
+ * cmd_stress: `cleave stress`, as tests need it: with a driver of theirs between the heap and the device, to see that
+ * what is wrong is found and told. Owns the handler of SIGSEGV and SIGBUS while it runs.
  */
 #ifndef CLV_CMD_STRESS_H
 #define CLV_CMD_STRESS_H

@@ -21,13 +21,14 @@ struct clv_profile_report {
 	struct clv_profile_row {
 		const char *policy;
 		struct clv_replay_result result;
-	} *rows;
+	} * rows;
 	size_t row_count;
 };
 
 void clv_profile_text(const struct clv_profile_report *report, FILE *out);
 
 /* All of them as one document; false: it could not be made or written. */
-bool clv_profile_json(const struct clv_profile_report *reports, size_t count, uint64_t seed, uint64_t capacity, FILE *out);
+bool clv_profile_json(const struct clv_profile_report *reports, size_t count, uint64_t seed, uint64_t capacity,
+		      FILE *out);
 
 #endif

@@ -112,9 +112,12 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	f->limit_bytes = clv_reclaim_cap(a);
 	f->device_free_bytes = device_free;
 	f->device_total_bytes = device_total;
-	/* pinned frames and the request, against what may be held */
-	uint64_t needed = a->pinned + size;
-	f->missing_bytes = needed > f->limit_bytes ? needed - f->limit_bytes : 0;
+	/* the request, against what may be held beside the pinned frames; it is bought in whole pages */
+	uint64_t room = f->limit_bytes - clv_min_u64(f->limit_bytes, a->pinned);
+	if (size > room)
+		f->missing_bytes = size - room;
+	else if (size > clv_align_down(room, a->granularity))
+		f->missing_bytes = clv_align_up(size, a->granularity) - room;
 }
 
 void clv_failure_broken(struct clv_arena *a, const char *sentence)
@@ -141,7 +144,7 @@ static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
 
 int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
 {
-	struct text t = {buf, len, 0};
+	struct text t = {buf, buf ? len : 0, 0};
 	char a[32], b[32], c[32], d[32];
 	say(&t, "Cleave could not serve a request of %s (failure %" PRIu64 "). ", clv_size_print(f->request_bytes, a, sizeof(a)),
 	    f->number);

@@ -94,6 +94,7 @@ int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *setti
 {
 	if (!out || !driver || driver->devices <= 0)
 		return -EINVAL;
+	*out = NULL;
 	struct clv_settings parsed;
 	struct clv_error err = {""};
 	if (!clv_settings_parse(&parsed, settings, &err)) {
@@ -257,7 +258,7 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 	int why = 0;
 	struct clv_arena *a = arena_of(heap, device, &why);
 	if (!a || size == 0)
-		return why;
+		return a ? 0 : why;
 	if (CLV_UNLIKELY(size > SIZE_LIMIT)) {
 		pthread_mutex_lock(&a->lock);
 		clv_failure_note(a, size, stream);

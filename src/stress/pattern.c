@@ -64,7 +64,8 @@ static uint64_t compare(const uint8_t *at, uint64_t addr, uint64_t n, uint64_t i
 	return n;
 }
 
-/* The ranges of a block that are written and checked, in turn; *lo, *hi as offsets in the block, *step counts up from 0. */
+/* The ranges of a block that are written and checked, in turn; *lo, *hi as offsets in the block, *step counts up from
+ * 0. */
 static bool next_range(uint64_t addr, uint64_t size, bool full, uint64_t *step, uint64_t *lo, uint64_t *hi)
 {
 	const uint64_t edge = CLV_PATTERN_EDGE;
@@ -96,8 +97,8 @@ bool clv_pattern_write(struct clv_driver *sim, uint64_t addr, const struct clv_s
 	return true;
 }
 
-enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp, bool full,
-					   struct clv_pattern_wrong *wrong)
+enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp,
+					   bool full, struct clv_pattern_wrong *wrong)
 {
 	const uint8_t *bytes = clv_sim_bytes(sim, addr, stamp->size, NULL);
 	uint64_t step = 0, lo, hi, id = identity(stamp);

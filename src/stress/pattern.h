@@ -2,10 +2,11 @@
  *
  * pattern: the bytes by which a block shows whose it is. Owns no state.
  *
- * A block's contents follow from its stamp and from the position in the frame, so that what another block left there is
- * not only seen to be wrong, but says who wrote it, also through a second mapping of the frame. Blocks are written and
- * checked in full or at samples. Samples are the first and last CLV_PATTERN_EDGE bytes and 16 bytes around each multiple of
- * CLV_PATTERN_EDGE: wherever two large blocks overlap, or a frame is mapped under both, they have a sample in common.
+ * A block's contents follow from its stamp and from the position in the frame, so that what another block left there
+ * is not only seen to be wrong, but says who wrote it, also through a second mapping of the frame. Blocks are written
+ * and checked in full or at samples. Samples are the first and last CLV_PATTERN_EDGE bytes and 16 bytes around each
+ * multiple of CLV_PATTERN_EDGE: wherever two large blocks overlap, or a frame is mapped under both, they have a sample
+ * in common.
  */
 #ifndef CLV_PATTERN_H
 #define CLV_PATTERN_H
@@ -37,11 +38,11 @@ struct clv_pattern_wrong {
 bool clv_pattern_write(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp, bool full);
 
 /* `wrong` is set if the verdict is CLV_PATTERN_WRONG. */
-enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp, bool full,
-					   struct clv_pattern_wrong *wrong);
+enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp,
+					   bool full, struct clv_pattern_wrong *wrong);
 
-/* Who may have written the word found at `addr`, in words: another block, nobody (fresh memory), or unknown. `blocks` is the
- * number of blocks so far. Returns buf. */
+/* Who may have written the word found at `addr`, in words: another block, nobody (fresh memory), or unknown. `blocks`
+ * is the number of blocks so far. Returns buf. */
 char *clv_pattern_author(uint64_t addr, const struct clv_pattern_wrong *wrong, uint32_t blocks, char *buf, size_t len);
 
 #endif

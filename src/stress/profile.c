@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A workload is a program of allocations and frees; what it calls writes the events of a history. Sizes are those of real
- * models, or drawn; how much is live is a share of the capacity. Time goes on with each event, and by more where a program
- * would compute.
+ * A workload is a program of allocations and frees; what it calls writes the events of a history. Sizes are those of
+ * real models, or drawn; how much is live is a share of the capacity. Time goes on with each event, and by more where
+ * a program would compute.
  */
 #include "profile.h"
 
@@ -43,8 +43,11 @@ static void event(struct builder *b, enum clv_action action, const struct live_b
 		b->failed = true;
 		return;
 	}
-	h->events[h->event_count++] = (struct clv_event_record){
-		.time_us = b->now_us, .addr = block->addr, .size = block->size, .stream = block->stream, .action = (uint8_t)action};
+	h->events[h->event_count++] = (struct clv_event_record){.time_us = b->now_us,
+								.addr = block->addr,
+								.size = block->size,
+								.stream = block->stream,
+								.action = (uint8_t)action};
 	b->now_us += EVENT_US;
 }
 
@@ -127,8 +130,8 @@ static void build_churn(struct builder *b)
 	}
 }
 
-/* 530 and 270 MiB, the tensors of an MXFP4 layer: two of the small do not fit into the large. Their shares move back and
- * forth, so that each must live where the other was. */
+/* 530 and 270 MiB, the tensors of an MXFP4 layer: two of the small do not fit into the large. Their shares move back
+ * and forth, so that each must live where the other was. */
 static void build_pair(struct builder *b)
 {
 	uint64_t target = percent(b, 90);
@@ -169,13 +172,13 @@ static void build_kv(struct builder *b)
 	}
 }
 
-/* A device full of NVFP4 experts, 112 a layer, is converted in place: for each expert the gathered weights and the interleaved
- * scales are temporaries, with only some 20 MiB of the device free. */
+/* A device full of NVFP4 experts, 112 a layer, is converted in place: for each expert the gathered weights and the
+ * interleaved scales are temporaries, with only some 64 MiB of the device free. */
 static void build_experts(struct builder *b)
 {
 	enum { EXPERTS = 112 };
 	static const uint64_t expert[] = {11010048, 1376256, 5505024, 688128}; /* w13, its scales, w2, its scales */
-	uint64_t layer = 0, room = MIB(20);
+	uint64_t layer = 0, room = MIB(64);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(expert); i++)
 		layer += EXPERTS * expert[i];
 	unsigned layers = 0;
@@ -183,7 +186,7 @@ static void build_experts(struct builder *b)
 		for (size_t i = 0; i < CLV_ARRAY_LEN(expert); i++) {
 			get(b, EXPERTS * expert[i], 0);
 			/* staging of the loader, while there is room for it */
-			for (unsigned k = 0; k < 4 && b->live + layer + 8 * room <= b->capacity; k++)
+			for (unsigned k = 0; k < 4 && b->live + layer + 3 * room <= b->capacity; k++)
 				flash(b, draw(b, MIB(1), MIB(64)));
 		}
 		compute(b, 2000);
@@ -251,7 +254,8 @@ static void build_phases(struct builder *b)
 		if (p + 1 == CLV_ARRAY_LEN(phases))
 			break;
 		for (size_t i = b->count; i > first && !b->failed; i--)
-			if (clv_rng_below(&b->rng, 50) || b->blocks[i - 1].size > MIB(256)) /* or they would fill the device */
+			if (clv_rng_below(&b->rng, 50) ||
+			    b->blocks[i - 1].size > MIB(256)) /* or they would fill the device */
 				put(b, i - 1);
 	}
 }
@@ -306,8 +310,8 @@ static bool begin(struct builder *b, const char *name)
 	return true;
 }
 
-struct clv_trace *clv_profile_make(const struct clv_profile *profile, uint64_t seed, uint64_t capacity, uint64_t *live_at_end,
-				   struct clv_error *err)
+struct clv_trace *clv_profile_make(const struct clv_profile *profile, uint64_t seed, uint64_t capacity,
+				   uint64_t *live_at_end, struct clv_error *err)
 {
 	struct builder b = {.capacity = capacity, .next_addr = CLV_GIB, .rng = {clv_mix64(seed)}};
 	bool ok = begin(&b, profile->name);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-bool stress_wrong(struct stress_round *r, unsigned thread, uint64_t op, const char *fmt, ...)
+bool clv_stress_wrong(struct stress_round *r, unsigned thread, uint64_t op, const char *fmt, ...)
 {
 	pthread_mutex_lock(&r->wrong_lock);
 	struct clv_stress_result *out = r->out;
@@ -57,7 +57,8 @@ static void add_up(const struct stress_round *r, struct books *books)
 
 static bool equal(struct stress_round *r, const char *what, uint64_t heap, uint64_t ours)
 {
-	return heap == ours || stress_wrong(r, 0, 0, "%s: the heap says %" PRIu64 ", right is %" PRIu64, what, heap, ours);
+	return heap == ours ||
+	       clv_stress_wrong(r, 0, 0, "%s: the heap says %" PRIu64 ", right is %" PRIu64, what, heap, ours);
 }
 
 static bool balance(struct stress_round *r)
@@ -70,14 +71,18 @@ static bool balance(struct stress_round *r)
 		cleave_heap_stats s;
 		int answer = cleave_heap_get_stats(r->heap, d, &s);
 		if (answer)
-			return stress_wrong(r, 0, 0, "cleave_heap_get_stats answers %d", answer);
+			return clv_stress_wrong(r, 0, 0, "cleave_heap_get_stats answers %d", answer);
 		if (!equal(r, "live bytes", s.live_bytes, ours.live[d]) ||
 		    !equal(r, "held bytes", s.held_bytes, clv_sim_used(r->sim, d)))
 			return false;
 		if (s.live_bytes + s.rounding_bytes + s.free_bytes != s.held_bytes)
-			return stress_wrong(r, 0, 0,
-					    "live %" PRIu64 " + rounding %" PRIu64 " + free %" PRIu64 " are not held %" PRIu64, s.live_bytes,
-					    s.rounding_bytes, s.free_bytes, s.held_bytes);
+			return clv_stress_wrong(r, 0, 0,
+						"live %" PRIu64 " + rounding %" PRIu64 " + free %" PRIu64
+						" are not held %" PRIu64,
+						s.live_bytes, s.rounding_bytes, s.free_bytes, s.held_bytes);
+		if (stress_alone(r) && s.live_peak_bytes > s.held_peak_bytes)
+			return clv_stress_wrong(r, 0, 0, "at most %" PRIu64 " bytes were held, but %" PRIu64 " live",
+						s.held_peak_bytes, s.live_peak_bytes);
 		blocks += s.live_blocks;
 		allocs += s.allocs;
 		frees += s.frees;
@@ -90,10 +95,10 @@ static bool balance(struct stress_round *r)
 	    !equal(r, "blocks freed", frees, ours.frees) || !equal(r, "requests refused", failures, ours.failures))
 		return false;
 	if (cleave_heap_check(r->heap, why, sizeof(why)))
-		return stress_wrong(r, 0, 0, "the heap contradicts its books: %s", why);
+		return clv_stress_wrong(r, 0, 0, "the heap contradicts its books: %s", why);
 	const char *refused = clv_fault_refused(r->fault);
 	if (refused)
-		return stress_wrong(r, 0, 0, "the heap called %s with arguments that the driver refuses", refused);
+		return clv_stress_wrong(r, 0, 0, "the heap called %s with arguments that the driver refuses", refused);
 	struct stress_worker *main_worker = &r->workers[r->config->threads];
 	main_worker->counts.books++;
 	main_worker->digest = clv_mix64(main_worker->digest ^ held);
@@ -106,11 +111,12 @@ static void *work(void *arg)
 {
 	struct stress_worker *w = arg;
 	for (; w->ops && !atomic_load_explicit(&w->round->stop, memory_order_relaxed); w->ops--)
-		stress_step(w);
+		clv_stress_step(w);
 	return NULL;
 }
 
-/* `ops` operations, shared out among new threads: those of the phase before have ended, with what the heap kept for them. */
+/* `ops` operations, shared out among new threads: those of the phase before have ended, with what the heap kept for
+ * them. */
 static bool run_threads(struct stress_round *r, uint64_t ops, struct clv_error *err)
 {
 	pthread_t threads[CLV_STRESS_THREADS];
@@ -132,7 +138,7 @@ static bool run_threads(struct stress_round *r, uint64_t ops, struct clv_error *
 static bool run_phase(struct stress_round *r, uint64_t ops, struct clv_error *err)
 {
 	struct stress_worker *w = &r->workers[r->config->threads];
-	stress_plan_phase(&r->phase, r->config, &w->rng);
+	clv_stress_plan_phase(&r->phase, r->config, &w->rng);
 	clv_fault_set(r->fault, &r->phase.faults);
 	clv_fault_pause(r->fault, false);
 	bool ok = run_threads(r, ops, err);
@@ -142,8 +148,8 @@ static bool run_phase(struct stress_round *r, uint64_t ops, struct clv_error *er
 	if (!ok || atomic_load(&r->stop) || !balance(r))
 		return false;
 	if (clv_rng_below(&w->rng, 2))
-		stress_settle(r);
-	if (clv_rng_below(&w->rng, 4) == 0 && !stress_keep_promise(w, (int)clv_rng_below(&w->rng, r->plan.devices)))
+		clv_stress_settle(r);
+	if (clv_rng_below(&w->rng, 4) == 0 && !clv_stress_keep_promise(w, (int)clv_rng_below(&w->rng, r->plan.devices)))
 		return false;
 	clv_fault_pause(r->fault, true);
 	return !atomic_load(&r->stop);
@@ -162,7 +168,7 @@ static bool open_round(struct stress_round *r, struct clv_error *err)
 	char why[512] = "out of host memory";
 	r->workers = calloc(c->threads + 1, sizeof(*r->workers));
 	r->sim = clv_sim_open(&sim);
-	if (!r->workers || !r->sim || !stress_streams_open(r))
+	if (!r->workers || !r->sim || !clv_stress_streams_open(r))
 		return clv_error_set(err, "out of host memory, or of files, for the simulated device");
 	struct clv_driver *driver = r->fault = clv_fault_open(r->sim, NULL);
 	if (driver && c->wrap)
@@ -220,16 +226,17 @@ static bool empty_heap(struct stress_round *r)
 	struct stress_worker *w = &r->workers[r->config->threads];
 	clv_fault_pause(r->fault, true);
 	while (w->block_count && !atomic_load(&r->stop))
-		stress_free_block(w, clv_rng_below(&w->rng, w->block_count));
+		clv_stress_free_block(w, clv_rng_below(&w->rng, w->block_count));
 	if (clv_rng_below(&w->rng, 2))
 		for (uint32_t i = 0; i < r->stream_count; i++)
-			stress_destroy_stream(w, i);
+			clv_stress_destroy_stream(w, i);
 	for (int d = 0; d < (int)r->plan.devices && !atomic_load(&r->stop); d++) {
 		int answer = cleave_heap_trim(r->heap, d, 0, NULL);
 		if (answer)
-			return stress_wrong(r, 0, 0, "a trim of the empty heap answers %d", answer);
+			return clv_stress_wrong(r, 0, 0, "a trim of the empty heap answers %d", answer);
 		if (clv_sim_used(r->sim, d))
-			return stress_wrong(r, 0, 0, "all is freed and trimmed, but %" PRIu64 " bytes are held", clv_sim_used(r->sim, d));
+			return clv_stress_wrong(r, 0, 0, "all is freed and trimmed, but %" PRIu64 " bytes are held",
+						clv_sim_used(r->sim, d));
 	}
 	return !atomic_load(&r->stop) && balance(r);
 }
@@ -237,7 +244,7 @@ static bool empty_heap(struct stress_round *r)
 static void close_round(struct stress_round *r)
 {
 	if (r->heap && r->sim)
-		stress_settle(r);
+		clv_stress_settle(r);
 	cleave_heap_close(r->heap);
 	for (unsigned i = 0; r->workers && i <= r->config->threads; i++) {
 		struct stress_worker *w = &r->workers[i];
@@ -261,9 +268,9 @@ static void close_round(struct stress_round *r)
 	if (r->heap && !atomic_load(&r->stop)) {
 		const char *leaks = clv_sim_leaks(r->sim);
 		if (leaks)
-			stress_wrong(r, 0, 0, "the heap is closed, and there is still a %s of its", leaks);
+			clv_stress_wrong(r, 0, 0, "the heap is closed, and there is still a %s of its", leaks);
 	}
-	stress_streams_close(r);
+	clv_stress_streams_close(r);
 	if (r->wrap)
 		r->wrap->close(r->wrap);
 	if (r->fault)
@@ -274,8 +281,8 @@ static void close_round(struct stress_round *r)
 }
 
 /* false: an error. */
-static bool run_round(const struct clv_stress_config *config, uint64_t seed, uint64_t ops, struct clv_stress_result *out,
-		      struct clv_error *err)
+static bool run_round(const struct clv_stress_config *config, uint64_t seed, uint64_t ops,
+		      struct clv_stress_result *out, struct clv_error *err)
 {
 	struct stress_round *r = calloc(1, sizeof(*r));
 	if (!r)
@@ -286,7 +293,7 @@ static bool run_round(const struct clv_stress_config *config, uint64_t seed, uin
 	pthread_mutex_init(&r->limit_lock, NULL);
 	pthread_mutex_init(&r->wrong_lock, NULL);
 	struct clv_rng rng = {clv_mix64(seed)};
-	stress_plan_round(&r->plan, config, &rng);
+	clv_stress_plan_round(&r->plan, config, &rng);
 	bool ok = open_round(r, err), going = ok;
 	for (uint64_t done = 0; going && done < ops; done += STRESS_PHASE) {
 		if (config->progress)
@@ -326,7 +333,8 @@ bool clv_stress_run(const struct clv_stress_config *config, struct clv_stress_re
 	double begin = seconds();
 	bool ok = true;
 	for (uint64_t round = 0, done = 0; ok && out->passed && done < config->ops; round++, done += CLV_STRESS_ROUND)
-		ok = run_round(config, config->seed + round, clv_min_u64(CLV_STRESS_ROUND, config->ops - done), out, &mine);
+		ok = run_round(config, config->seed + round, clv_min_u64(CLV_STRESS_ROUND, config->ops - done), out,
+			       &mine);
 	out->wall_s = seconds() - begin;
 	return ok || clv_error_set(err, "%s", mine.text);
 }

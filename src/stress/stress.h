@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * stress: random work on the heap over a simulated device whose memory is real, every block's contents checked. A run owns
- * all that it makes; runs do not share anything.
+ * stress: random work on the heap over a simulated device whose memory is real, every block's contents checked. A run
+ * owns all that it makes; runs do not share anything.
  *
- * A run is cut into rounds of CLV_STRESS_ROUND operations. A round has a device and a heap of its own and everything in it
- * follows from its seed, which is the run's plus the round's number: round r of seed s is round 0 of seed s + r, so that what
- * goes wrong late is repeated at once. With one thread a round is the same each time; with more the order in which threads
- * come is the system's.
+ * A run is cut into rounds of CLV_STRESS_ROUND operations. A round has a device and a heap of its own and everything
+ * in it follows from its seed, which is the run's plus the round's number: round r of seed s is round 0 of seed s + r,
+ * so that what goes wrong late is repeated at once. With one thread a round is the same each time; with more the order
+ * in which threads come is the system's.
  */
 #ifndef CLV_STRESS_H
 #define CLV_STRESS_H
@@ -28,8 +28,8 @@ struct clv_stress_config {
 	bool full;            /* every byte is checked, else samples (pattern.h) */
 	const char *settings; /* of the heap; NULL: drawn anew for each round */
 
-	/* Tests put a driver of their own between the heap and the device, to see that what it does wrong is found. It wraps
-	 * `inner`, which it does not own, and is closed before it. NULL: none. */
+	/* Tests put a driver of their own between the heap and the device, to see that what it does wrong is found.
+	 * It wraps `inner`, which it does not own, and is closed before it. NULL: none. */
 	struct clv_driver *(*wrap)(struct clv_driver *inner, void *arg);
 	void *wrap_arg;
 
@@ -66,10 +66,10 @@ struct clv_stress_result {
 
 	uint64_t round_ops; /* of the round that went wrong: what to ask for to repeat it */
 	uint64_t rounds, ops;
-	uint64_t faults;    /* injected */
-	uint64_t live_peak, held_peak; /* bytes, over all rounds */
+	uint64_t faults;                       /* injected */
+	uint64_t live_peak, held_peak;         /* bytes, over all rounds */
 	uint64_t bytes_written, bytes_checked; /* blocks in full size */
-	uint64_t digest;    /* of everything that the heap answered: equal runs have equal ones */
+	uint64_t digest;                       /* of everything that the heap answered: equal runs have equal ones */
 	double wall_s;
 	struct clv_stress_counts {
 #define X(field, text) uint64_t field;
@@ -78,8 +78,8 @@ struct clv_stress_result {
 	} counts;
 };
 
-/* false: the run could not be made: settings that are refused, or host memory or threads that are not to be had. Something
- * wrong with the heap is a result. */
+/* false: the run could not be made: settings that are refused, or host memory or threads that are not to be had.
+ * Something wrong with the heap is a result. */
 bool clv_stress_run(const struct clv_stress_config *config, struct clv_stress_result *out, struct clv_error *err);
 
 #endif

@@ -26,7 +26,7 @@ static void out_of_memory(struct stress_worker *w)
 	atomic_store(&w->round->stop, true);
 }
 
-#define WRONG(w, ...) stress_wrong((w)->round, (w)->number, (w)->op, __VA_ARGS__)
+#define WRONG(w, ...) clv_stress_wrong((w)->round, (w)->number, (w)->op, __VA_ARGS__)
 
 /* ---- the blocks of a thread ---- */
 
@@ -115,15 +115,18 @@ static bool right_refusal(struct stress_worker *w, int device, uint64_t size, in
 	answer = cleave_heap_last_failure(r->heap, device, &f);
 	if (answer)
 		return WRONG(w, "after a request has failed cleave_heap_last_failure answers %d", answer);
-	if (stress_alone(r) && f.request_bytes != size)
-		return WRONG(w, "a request of %" PRIu64 " bytes failed, the failure speaks of %" PRIu64, size, f.request_bytes);
+	if (stress_alone(r) && (f.request_bytes != size || (!r->config->faults && !f.missing_bytes)))
+		return WRONG(w,
+			     "a request of %" PRIu64 " bytes failed; the failure speaks of %" PRIu64
+			     " and misses %" PRIu64,
+			     size, f.request_bytes, f.missing_bytes);
 	if (cleave_failure_print(&f, text, sizeof(text)) <= 0)
 		return WRONG(w, "a failure cannot be printed");
 	return !stress_alone(r) || r->config->faults || right_verdict(w, device, size);
 }
 
-/* What the heap may not do when it grows: exceed the limit, or leave less than the headroom of what it has seen to be free;
- * what others took since it last asked it cannot know. */
+/* What the heap may not do when it grows: exceed the limit, or leave less than the headroom of what it has seen to be
+ * free; what others took since it last asked it cannot know. */
 static bool right_growth(struct stress_worker *w, int device, uint64_t used_before)
 {
 	struct stress_round *r = w->round;
@@ -134,8 +137,9 @@ static bool right_growth(struct stress_worker *w, int device, uint64_t used_befo
 		return WRONG(w, "the heap grew to %" PRIu64 " bytes, over its limit of %" PRIu64, used, limit);
 	uint64_t left = ask_free(r, device);
 	if (left < headroom && heap_asks(r) > r->asked_before)
-		return WRONG(w, "the heap grew and left %" PRIu64 " bytes of the device, less than the headroom of %" PRIu64, left,
-			     headroom);
+		return WRONG(
+			w, "the heap grew and left %" PRIu64 " bytes of the device, less than the headroom of %" PRIu64,
+			left, headroom);
 	return true;
 }
 
@@ -148,8 +152,8 @@ static bool right_address(struct stress_worker *w, int device, uint64_t size, cl
 		return WRONG(w, "a request of %" PRIu64 " bytes gets the address 0x%" PRIx64, size, addr);
 	int answer = cleave_block_info(w->round->heap, addr + size - 1, &start, &bytes, &where);
 	if (answer || start != addr || bytes != size || where != device)
-		return WRONG(w, "the block of %" PRIu64 " bytes at 0x%" PRIx64 " is not known by its last byte (%d)", size, addr,
-			     answer);
+		return WRONG(w, "the block of %" PRIu64 " bytes at 0x%" PRIx64 " is not known by its last byte (%d)",
+			     size, addr, answer);
 	return true;
 }
 
@@ -165,13 +169,13 @@ static void begin_block(struct stress_worker *w, struct stress_block *b, struct 
 	b->written = !chance(w, r->phase.unwritten_permille);
 	if (any) {
 		if (b->written)
-			stress_touch(w, b, true);
+			clv_stress_touch(w, b, true);
 		return;
 	}
 	b->uses[b->use_count++] = on; /* the allocation itself is an event of the stream */
 	b->writer = on;
 	if (b->written)
-		stress_launch(w, b, on, true);
+		clv_stress_launch(w, b, on, true);
 }
 
 static bool serve(struct stress_worker *w, struct stress_block *b, struct stress_use on, bool any)
@@ -187,9 +191,9 @@ static bool serve(struct stress_worker *w, struct stress_block *b, struct stress
 		if (b->addr)
 			WRONG(w, "a request that fails gets the address 0x%" PRIx64, b->addr);
 		else if (right_refusal(w, b->device, b->size, answer) && stress_alone(r) && chance(w, 5))
-			stress_keep_promise(w, b->device);
+			clv_stress_keep_promise(w, b->device);
 		if (chance(w, 20)) /* or a low limit would stop all work of a phase */
-			stress_lift_limit(w, b->device);
+			clv_stress_lift_limit(w, b->device);
 		return false;
 	}
 	w->counts.allocs++;
@@ -211,14 +215,14 @@ static void do_alloc(struct stress_worker *w, int device)
 		return;
 	}
 	b->device = device;
-	b->size = stress_draw_size(&r->phase, r->config, &w->rng);
+	b->size = clv_stress_draw_size(&r->phase, r->config, &w->rng);
 	bool any = chance(w, r->phase.any_permille);
-	struct stress_use on = stress_enter(r, stress_pick_stream(w, device));
+	struct stress_use on = clv_stress_enter(r, clv_stress_pick_stream(w, device));
 	if (serve(w, b, on, any))
 		push_block(w, b);
 	else
 		free(b);
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 /* ---- use ---- */
@@ -232,11 +236,11 @@ static void use_block(struct stress_worker *w, struct stress_block *b, struct st
 		known |= b->uses[i].stream == on.stream && b->uses[i].life == on.life;
 	if (write || !b->written || (!known && b->use_count == STRESS_USES)) {
 		for (unsigned i = 0; i < b->use_count; i++)
-			stress_order(w, b->uses[i], on, wait);
+			clv_stress_order(w, b->uses[i], on, wait);
 		b->use_count = 0;
 		known = false;
 	} else if (b->writer.stream != STRESS_NO_STREAM) {
-		stress_order(w, b->writer, on, wait);
+		clv_stress_order(w, b->writer, on, wait);
 	}
 	if (write || !b->written) {
 		b->written = true;
@@ -247,7 +251,7 @@ static void use_block(struct stress_worker *w, struct stress_block *b, struct st
 	}
 	if (!known)
 		b->uses[b->use_count++] = on;
-	stress_launch(w, b, on, write);
+	clv_stress_launch(w, b, on, write);
 }
 
 static void do_use(struct stress_worker *w)
@@ -255,9 +259,9 @@ static void do_use(struct stress_worker *w)
 	struct stress_block *b = random_block(w);
 	if (!b)
 		return;
-	struct stress_use on = stress_enter(w->round, stress_pick_stream(w, b->device));
+	struct stress_use on = clv_stress_enter(w->round, clv_stress_pick_stream(w, b->device));
 	use_block(w, b, on, clv_rng_below(&w->rng, 2));
-	stress_leave(w->round, on);
+	clv_stress_leave(w->round, on);
 }
 
 /* ---- free ---- */
@@ -265,18 +269,18 @@ static void do_use(struct stress_worker *w)
 static void free_in_order(struct stress_worker *w, const struct stress_block *b, uint32_t stream)
 {
 	struct stress_round *r = w->round;
-	struct stress_use on = stress_enter(r, stream);
+	struct stress_use on = clv_stress_enter(r, stream);
 	bool wait = chance(w, r->phase.wait_permille);
 	for (unsigned i = 0; i < b->use_count; i++)
-		stress_order(w, b->uses[i], on, wait);
+		clv_stress_order(w, b->uses[i], on, wait);
 	if (b->written)
-		stress_launch(w, b, on, false);
+		clv_stress_launch(w, b, on, false);
 	int answer = cleave_free(r->heap, b->addr, stress_stream_of(r, stream));
 	if (answer)
-		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is answered with %d", b->id, b->size, b->addr,
-		      answer);
+		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is answered with %d", b->id,
+		      b->size, b->addr, answer);
 	w->counts.cross_frees += b->home != STRESS_NO_STREAM && b->home != stream;
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 /* The promise of ANY is that nothing uses the block any more; so a block that nothing ever used needs no wait. */
@@ -284,24 +288,24 @@ static void free_as_any(struct stress_worker *w, const struct stress_block *b)
 {
 	struct stress_round *r = w->round;
 	if (b->written) {
-		stress_await(w, b);
-		stress_touch(w, b, false);
+		clv_stress_await(w, b);
+		clv_stress_touch(w, b, false);
 	}
 	int answer = cleave_free(r->heap, b->addr, CLEAVE_STREAM_ANY);
 	if (answer)
-		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") as ANY is answered with %d", b->id, b->size,
-		      b->addr, answer);
+		WRONG(w, "freeing block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") as ANY is answered with %d",
+		      b->id, b->size, b->addr, answer);
 	w->counts.any++;
 }
 
-void stress_free_block(struct stress_worker *w, size_t index)
+void clv_stress_free_block(struct stress_worker *w, size_t index)
 {
 	struct stress_round *r = w->round;
 	struct stress_block *b = w->blocks[index];
 	remove_block(w, index);
 	uint32_t stream = b->home;
 	if (stream == STRESS_NO_STREAM || chance(w, r->phase.other_permille))
-		stream = stress_pick_stream(w, b->device);
+		stream = clv_stress_pick_stream(w, b->device);
 	if (chance(w, r->phase.any_permille))
 		free_as_any(w, b);
 	else
@@ -311,8 +315,9 @@ void stress_free_block(struct stress_worker *w, size_t index)
 	if (stress_alone(r) && chance(w, 20)) {
 		int answer = cleave_free(r->heap, b->addr, stress_stream_of(r, stream));
 		if (answer != -EINVAL)
-			WRONG(w, "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is freed twice: answered with %d", b->id, b->size,
-			      b->addr, answer);
+			WRONG(w,
+			      "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ") is freed twice: answered with %d",
+			      b->id, b->size, b->addr, answer);
 		w->counts.refusals++;
 	}
 	free(b);
@@ -325,7 +330,7 @@ static void do_free(struct stress_worker *w)
 		index = clv_rng_below(&w->rng, w->block_count);
 	else if (w->round->phase.order == ORDER_NEWEST)
 		index = w->block_count - 1;
-	stress_free_block(w, index);
+	clv_stress_free_block(w, index);
 }
 
 /* Leaves a block, if it has any, and takes what lies there. */
@@ -339,7 +344,8 @@ static void do_hand(struct stress_worker *w)
 		mine = w->blocks[index];
 		remove_block(w, index);
 	}
-	struct stress_block *yours = atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
+	struct stress_block *yours =
+		atomic_exchange(&w->round->exchange[clv_rng_below(&w->rng, STRESS_EXCHANGE)], mine);
 	if (yours)
 		push_block(w, yours);
 	w->counts.handed_over += mine != NULL;
@@ -378,9 +384,9 @@ static void do_time(struct stress_worker *w)
 		clv_sim_advance(r->sim, clv_rng_below(&w->rng, 8 * r->phase.work_ns));
 		return;
 	}
-	struct stress_use on = stress_enter(r, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
+	struct stress_use on = clv_stress_enter(r, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
 	clv_sim_complete(r->sim, stress_stream_of(r, on.stream));
-	stress_leave(r, on);
+	clv_stress_leave(r, on);
 }
 
 static void do_look(struct stress_worker *w)
@@ -393,10 +399,12 @@ static void do_look(struct stress_worker *w)
 	if (!right_address(w, b->device, b->size, b->addr))
 		return;
 	cleave_stream stream = {UINT64_MAX - 1, 0}; /* nobody's: a refused call does nothing on it */
-	uint64_t inside = b->size > CLV_GRAIN ? clv_align_down(clv_rng_range(&w->rng, CLV_GRAIN, b->size - 1), CLV_GRAIN) : 1;
+	uint64_t inside =
+		b->size > CLV_GRAIN ? clv_align_down(clv_rng_range(&w->rng, CLV_GRAIN, b->size - 1), CLV_GRAIN) : 1;
 	int answer = cleave_free(r->heap, b->addr + inside, stream);
 	if (answer != -EINVAL)
-		WRONG(w, "freeing 0x%" PRIx64 ", which is inside a block, is answered with %d", b->addr + inside, answer);
+		WRONG(w, "freeing 0x%" PRIx64 ", which is inside a block, is answered with %d", b->addr + inside,
+		      answer);
 	answer = cleave_alloc(r->heap, (int)r->plan.devices, stream, b->size, &p);
 	if (answer != -EINVAL || p)
 		WRONG(w, "a request on a device that is not there is answered with %d", answer);
@@ -414,12 +422,13 @@ static void do_stats(struct stress_worker *w)
 	int answer = cleave_heap_get_stats(r->heap, device, &s);
 	if (answer)
 		WRONG(w, "cleave_heap_get_stats answers %d", answer);
-	else if (s.stranded_bytes > s.free_bytes || s.cached_bytes > s.free_bytes || s.largest_hole_bytes > s.held_bytes ||
-		 s.held_bytes > s.held_peak_bytes)
+	else if (s.stranded_bytes > s.free_bytes || s.cached_bytes > s.free_bytes ||
+		 s.largest_hole_bytes > s.held_bytes || s.held_bytes > s.held_peak_bytes)
 		WRONG(w,
-		      "statistics contradict themselves: free %" PRIu64 ", stranded %" PRIu64 ", cached %" PRIu64 ", largest hole %" PRIu64
-		      ", held %" PRIu64 ", peak %" PRIu64,
-		      s.free_bytes, s.stranded_bytes, s.cached_bytes, s.largest_hole_bytes, s.held_bytes, s.held_peak_bytes);
+		      "statistics contradict themselves: free %" PRIu64 ", stranded %" PRIu64 ", cached %" PRIu64
+		      ", largest hole %" PRIu64 ", held %" PRIu64 ", peak %" PRIu64,
+		      s.free_bytes, s.stranded_bytes, s.cached_bytes, s.largest_hole_bytes, s.held_bytes,
+		      s.held_peak_bytes);
 	if (stress_alone(r))
 		digest(w, s.held_bytes);
 }
@@ -435,12 +444,13 @@ static void do_trim(struct stress_worker *w)
 	if (answer)
 		WRONG(w, "cleave_heap_trim answers %d", answer);
 	else if (stress_alone(r) && before - after != released)
-		WRONG(w, "a trim says that it gave %" PRIu64 " bytes back; the device got %" PRIu64, released, before - after);
+		WRONG(w, "a trim says that it gave %" PRIu64 " bytes back; the device got %" PRIu64, released,
+		      before - after);
 	digest(w, released);
 	w->counts.trims++;
 }
 
-void stress_lift_limit(struct stress_worker *w, int device)
+void clv_stress_lift_limit(struct stress_worker *w, int device)
 {
 	struct stress_round *r = w->round;
 	if (pthread_mutex_trylock(&r->limit_lock))
@@ -472,7 +482,8 @@ static void do_limit(struct stress_worker *w)
 		answer = cleave_heap_set_headroom(r->heap, device, r->headroom[device]);
 	} else {
 		clv_sim_set_foreign(r->sim, device, clv_rng_below(&w->rng, 2) ? 0 : part / 4);
-		if (stress_alone(r)) /* which of two devices the heap asked about, and which answers got lost, is not known */
+		/* which of two devices the heap asked about, and which answers got lost, is not known */
+		if (stress_alone(r))
 			r->asked_before = r->plan.devices > 1 || r->config->faults ? UINT64_MAX : heap_asks(r);
 	}
 	pthread_mutex_unlock(&r->limit_lock);
@@ -481,7 +492,7 @@ static void do_limit(struct stress_worker *w)
 	w->counts.limits++;
 }
 
-bool stress_keep_promise(struct stress_worker *w, int device)
+bool clv_stress_keep_promise(struct stress_worker *w, int device)
 {
 	struct stress_round *r = w->round;
 	clv_fault_pause(r->fault, true);
@@ -492,20 +503,23 @@ bool stress_keep_promise(struct stress_worker *w, int device)
 	if (answer)
 		return WRONG(w, "a trim, or the statistics after it, answer %d", answer);
 	if (s.free_bytes != s.stranded_bytes)
-		return WRONG(w, "after a trim to 0 bytes %" PRIu64 " are free, but %" PRIu64 " of them in frames with a live block",
+		return WRONG(w,
+			     "after a trim to 0 bytes %" PRIu64 " are free, but %" PRIu64
+			     " of them in frames with a live block",
 			     s.free_bytes, s.stranded_bytes);
 	uint64_t room = room_beside(r, device, &s);
 	if (room) {
-		struct stress_use on = stress_enter(r, stress_pick_stream(w, device));
+		struct stress_use on = clv_stress_enter(r, clv_stress_pick_stream(w, device));
 		cleave_stream stream = clv_rng_below(&w->rng, 4) ? stress_stream_of(r, on.stream) : CLEAVE_STREAM_ANY;
 		cleave_ptr p;
 		answer = cleave_alloc(r->heap, device, stream, room, &p);
 		if (answer || cleave_free(r->heap, p, stream))
 			WRONG(w,
-			      "a request of %" PRIu64 " bytes is answered with %d, though frames with live blocks hold %" PRIu64
+			      "a request of %" PRIu64
+			      " bytes is answered with %d, though frames with live blocks hold %" PRIu64
 			      ", and so much more can be held",
 			      room, answer, s.held_bytes);
-		stress_leave(r, on);
+		clv_stress_leave(r, on);
 		w->counts.allocs++;
 		w->counts.frees++;
 		w->counts.promises++;
@@ -521,7 +535,7 @@ static void do_check(struct stress_worker *w)
 		WRONG(w, "the heap contradicts its books: %s", why);
 }
 
-void stress_step(struct stress_worker *w)
+void clv_stress_step(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	uint64_t pick = clv_rng_below(&w->rng, r->phase.op_sum);
@@ -558,10 +572,10 @@ void stress_step(struct stress_worker *w)
 		if (clv_rng_below(&w->rng, 4))
 			do_limit(w);
 		else
-			stress_lift_limit(w, (int)clv_rng_below(&w->rng, r->plan.devices));
+			clv_stress_lift_limit(w, (int)clv_rng_below(&w->rng, r->plan.devices));
 		break;
 	case OP_DESTROY:
-		stress_destroy_stream(w, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
+		clv_stress_destroy_stream(w, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
 		break;
 	case OP_CHECK:
 		do_check(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every phase draws its own sizes, its own pressure and its own disturbances, so that a long run meets combinations that
- * nobody wrote down.
+ * Every phase draws its own sizes, its own pressure and its own disturbances, so that a long run meets combinations
+ * that nobody wrote down.
  */
 #include "stress_internal.h"
 
@@ -21,7 +21,7 @@ static uint64_t log_uniform(struct clv_rng *rng, uint64_t lo, uint64_t hi)
 	return clv_min_u64(clv_max_u64(v, lo), hi);
 }
 
-void stress_plan_round(struct stress_plan *plan, const struct clv_stress_config *config, struct clv_rng *rng)
+void clv_stress_plan_round(struct stress_plan *plan, const struct clv_stress_config *config, struct clv_rng *rng)
 {
 	static const char *const settings[] = {
 		"", "", "growth:tight", "cache:off", "frame:2MiB", "frame:64MiB", "growth:tight,cache:off",
@@ -45,7 +45,9 @@ static void draw_mix(struct stress_phase *p, struct clv_rng *rng)
 		return;
 	}
 	for (int i = 0; i < MIX_COUNT; i++) {
-		p->mix[i] = i == MIX_HUGE ? (uint32_t)clv_rng_below(rng, 3) : chance(rng, 500) ? (uint32_t)clv_rng_below(rng, 100) : 0;
+		p->mix[i] = i == MIX_HUGE      ? (uint32_t)clv_rng_below(rng, 3)
+			    : chance(rng, 500) ? (uint32_t)clv_rng_below(rng, 100)
+					       : 0;
 		p->mix_sum += p->mix[i];
 	}
 	if (!p->mix_sum)
@@ -77,7 +79,7 @@ static void draw_faults(struct clv_fault_config *f, struct clv_rng *rng)
 		f->chance_per_million[i] = chance(rng, 200) ? rates[clv_rng_below(rng, CLV_ARRAY_LEN(rates))] : all;
 }
 
-void stress_plan_phase(struct stress_phase *p, const struct clv_stress_config *config, struct clv_rng *rng)
+void clv_stress_plan_phase(struct stress_phase *p, const struct clv_stress_config *config, struct clv_rng *rng)
 {
 	memset(p, 0, sizeof(*p));
 	draw_mix(p, rng);
@@ -100,7 +102,7 @@ void stress_plan_phase(struct stress_phase *p, const struct clv_stress_config *c
 		draw_faults(&p->faults, rng);
 }
 
-uint64_t stress_draw_size(const struct stress_phase *p, const struct clv_stress_config *config, struct clv_rng *rng)
+uint64_t clv_stress_draw_size(const struct stress_phase *p, const struct clv_stress_config *config, struct clv_rng *rng)
 {
 	uint64_t pick = clv_rng_below(rng, p->mix_sum), jitter = clv_rng_below(rng, 3) * CLV_GRAIN;
 	int mix = 0;

@@ -6,10 +6,41 @@
 #define HIGHEST ((uint64_t)1 << 60)
 #define GRANULARITY (2 * CLV_MIB)
 
+static void count(struct clv_call_counts *counts, enum clv_call call, uint64_t bytes, uint64_t handles, uint64_t times)
+{
+	counts->calls[call] += times;
+	counts->ns += clv_cost_ns(call, bytes, handles) * times;
+}
+
 static void charge(struct clv_torch_device *d, enum clv_call call, uint64_t bytes, uint64_t handles, uint64_t times)
 {
-	d->counts.calls[call] += times;
-	d->counts.ns += clv_cost_ns(call, bytes, handles) * times;
+	count(&d->counts, call, bytes, handles, times);
+}
+
+void clv_torch_count_alloc(struct clv_call_counts *counts, uint64_t size)
+{
+	count(counts, CLV_CALL_mem_alloc, size, 1, 1);
+}
+
+void clv_torch_count_free(struct clv_call_counts *counts, uint64_t size)
+{
+	count(counts, CLV_CALL_mem_free, size, 1, 1);
+}
+
+void clv_torch_count_map(struct clv_call_counts *counts, uint64_t size, uint64_t page)
+{
+	uint64_t pages = size / page;
+	count(counts, CLV_CALL_create, page, 1, pages);
+	count(counts, CLV_CALL_map, page, 1, pages);
+	count(counts, CLV_CALL_set_access, size, pages, 1);
+}
+
+void clv_torch_count_unmap(struct clv_call_counts *counts, uint64_t size, uint64_t page)
+{
+	uint64_t pages = size / page;
+	count(counts, CLV_CALL_stream_synchronize, 0, 1, 1);
+	count(counts, CLV_CALL_unmap, page, 1, pages);
+	count(counts, CLV_CALL_release, page, 1, pages);
 }
 
 static bool fits(const struct clv_torch_device *d, uint64_t size)
@@ -35,7 +66,7 @@ static uint64_t device_alloc(void *ctx, uint64_t size)
 		charge(d, CLV_CALL_mem_alloc, GRANULARITY, 1, 1); /* a refusal builds nothing: as cheap as the least */
 		return 0;
 	}
-	charge(d, CLV_CALL_mem_alloc, size, 1, 1);
+	clv_torch_count_alloc(&d->counts, size);
 	uint64_t addr = addresses(d, bytes);
 	if (addr)
 		d->used += bytes;
@@ -45,7 +76,7 @@ static uint64_t device_alloc(void *ctx, uint64_t size)
 static void device_free(void *ctx, uint64_t addr, uint64_t size)
 {
 	struct clv_torch_device *d = ctx;
-	charge(d, CLV_CALL_mem_free, size, 1, 1);
+	clv_torch_count_free(&d->counts, size);
 	d->used -= clv_align_up(size, GRANULARITY);
 }
 
@@ -68,13 +99,12 @@ static bool map(void *ctx, uint64_t addr, uint64_t size, uint64_t page)
 	uint64_t pages = size / page, bytes = clv_align_up(page, GRANULARITY), n = 0;
 	while (n < pages && fits(d, (n + 1) * bytes))
 		n++;
-	charge(d, CLV_CALL_create, page, 1, n < pages ? n + 1 : n);
 	if (n < pages) {
+		charge(d, CLV_CALL_create, page, 1, n + 1);
 		charge(d, CLV_CALL_release, page, 1, n);
 		return false;
 	}
-	charge(d, CLV_CALL_map, page, 1, pages);
-	charge(d, CLV_CALL_set_access, size, pages, 1);
+	clv_torch_count_map(&d->counts, size, page);
 	d->used += pages * bytes;
 	return true;
 }
@@ -82,11 +112,8 @@ static bool map(void *ctx, uint64_t addr, uint64_t size, uint64_t page)
 static void unmap(void *ctx, uint64_t addr, uint64_t size, uint64_t page)
 {
 	struct clv_torch_device *d = ctx;
-	uint64_t pages = size / page;
-	charge(d, CLV_CALL_stream_synchronize, 0, 1, 1);
-	charge(d, CLV_CALL_unmap, page, 1, pages);
-	charge(d, CLV_CALL_release, page, 1, pages);
-	d->used -= pages * clv_align_up(page, GRANULARITY);
+	clv_torch_count_unmap(&d->counts, size, page);
+	d->used -= size / page * clv_align_up(page, GRANULARITY);
 }
 
 static void failed(void *ctx)

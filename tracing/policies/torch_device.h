@@ -19,4 +19,10 @@ struct clv_torch_device {
 void clv_torch_device_init(struct clv_torch_device *device, uint64_t capacity);
 struct clv_torch_source clv_torch_device_source(struct clv_torch_device *device);
 
+/* The calls of the driver, and their cost, of one segment: made, given back; or mapped and unmapped in pages. */
+void clv_torch_count_alloc(struct clv_call_counts *counts, uint64_t size);
+void clv_torch_count_free(struct clv_call_counts *counts, uint64_t size);
+void clv_torch_count_map(struct clv_call_counts *counts, uint64_t size, uint64_t page);
+void clv_torch_count_unmap(struct clv_call_counts *counts, uint64_t size, uint64_t page);
+
 #endif

@@ -18,7 +18,7 @@ struct walk {
 	uint32_t next_empty; /* index in options->empty_caches */
 };
 
-static double seconds(void)
+double clv_replay_seconds(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -166,9 +166,9 @@ bool clv_replay(const struct clv_trace *trace, const struct clv_history *history
 			 .out = out,
 			 .start_us = start_us,
 			 .now_us = start_us};
-	double begin = seconds();
+	double begin = clv_replay_seconds();
 	walk_all(&w);
-	out->wall_s = seconds() - begin;
+	out->wall_s = clv_replay_seconds() - begin;
 	policy->ops->stats(policy, &out->stats);
 	policy->ops->close(policy);
 	return true;

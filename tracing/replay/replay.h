@@ -46,4 +46,7 @@ struct clv_replay_options {
 bool clv_replay(const struct clv_trace *trace, const struct clv_history *history,
 		const struct clv_replay_options *options, struct clv_replay_result *out, struct clv_error *err);
 
+/* The monotonic clock that wall_s is measured by. */
+double clv_replay_seconds(void);
+
 #endif
