@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a request and a free cost in instructions does not grow with the number of holes: within 2x from 4,096 to 65,536, for
- * slabs, for blocks smaller than a frame and for larger ones. Nor do the steps behind a hit grow with what they must not look
- * at: holes and slots that wait for another stream, and full chunks of slabs.
+ * What a request and a free cost in instructions does not grow with the number of holes: within 2x from 4,096 to
+ * 65,536, for slabs, for blocks smaller than a frame and for larger ones. Nor do the steps behind a hit grow with what
+ * they must not look at: holes and slots that wait for another stream, and full chunks of slabs.
  */
 #include "check_main.h"
 #include "step_count.h"
@@ -105,7 +105,8 @@ static void close_field(struct field *f)
 }
 
 /* Instructions of an operation, an average; below 0: they cannot be counted here. */
-static int64_t cost(void (*open)(struct field *, size_t, unsigned), size_t size, unsigned holes, bool (*fn)(void *), unsigned ops)
+static int64_t cost(void (*open)(struct field *, size_t, unsigned), size_t size, unsigned holes, bool (*fn)(void *),
+		    unsigned ops)
 {
 	struct field f;
 	open(&f, size, holes);
@@ -115,7 +116,8 @@ static int64_t cost(void (*open)(struct field *, size_t, unsigned), size_t size,
 	return steps < 0 ? steps : steps / ops;
 }
 
-static void assert_flat(void (*open)(struct field *, size_t, unsigned), size_t size, const char *what, bool (*fn)(void *))
+static void assert_flat(void (*open)(struct field *, size_t, unsigned), size_t size, const char *what,
+			bool (*fn)(void *))
 {
 	if (INSTRUMENTED) {
 		fprintf(stderr, "%s: skipped, this build has more to do at each step than the heap\n", what);
@@ -127,8 +129,8 @@ static void assert_flat(void (*open)(struct field *, size_t, unsigned), size_t s
 		return;
 	}
 	int64_t many = cost(open, size, MOST_HOLES, fn, BATCH);
-	fprintf(stderr, "%zu bytes, %s: %" PRId64 " instructions at %u, %" PRId64 " at %u\n", size, what, few, LEAST_HOLES, many,
-		MOST_HOLES);
+	fprintf(stderr, "%zu bytes, %s: %" PRId64 " instructions at %u, %" PRId64 " at %u\n", size, what, few,
+		LEAST_HOLES, many, MOST_HOLES);
 	ck_assert_int_gt(few, 10); /* something was counted */
 	ck_assert_int_le(many, 2 * few);
 }
@@ -234,5 +236,5 @@ START_TEST(a_small_pair_is_short)
 }
 END_TEST
 
-CHECK_MAIN("heap_flat", pairs_are_flat, joins_are_flat, holes_that_wait_are_not_looked_at, full_chunks_are_not_looked_at,
-	   slots_that_wait_are_not_looked_at, a_small_pair_is_short)
+CHECK_MAIN("heap_flat", pairs_are_flat, joins_are_flat, holes_that_wait_are_not_looked_at,
+	   full_chunks_are_not_looked_at, slots_that_wait_are_not_looked_at, a_small_pair_is_short)
