@@ -92,9 +92,11 @@ static void new_stream(struct rig *r, unsigned i)
 
 void rig_open(struct rig *r, const struct rig_config *config)
 {
+	const char *other = getenv("CLEAVE_TEST_SEED");
 	memset(r, 0, sizeof(*r));
 	r->config = *config;
-	r->rng.state = config->seed;
+	r->config.seed += other ? strtoull(other, NULL, 0) << 16 : 0;
+	r->rng.state = r->config.seed;
 	r->sim = clv_sim_open(&(struct clv_sim_config){.capacity = config->capacity,
 						       .backing = config->backing,
 						       .manual = config->manual,

@@ -2,7 +2,7 @@
  *
  * heap_rig: a heap over witness, fault and sim with a model of it beside: which blocks are live, in whose order they were
  * allocated, what the books must say. Every operation goes to both and is compared; what does not agree fails the test with
- * the seed and the number of the step. For tests with one thread.
+ * the seed and the number of the step. CLEAVE_TEST_SEED, a small number, chooses other random work. For tests with one thread.
  */
 #ifndef CLV_HEAP_RIG_H
 #define CLV_HEAP_RIG_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * step_count: how many instructions a function takes, counted by single-stepping a child of this process: the same number
- * whatever else the machine does, so that a test may compare costs without a clock.
+ * step_count: how many instructions a function takes, counted by single-stepping a child of this process: the same
+ * number whatever else the machine does, so that a test may compare costs without a clock.
  */
 #ifndef CLV_STEP_COUNT_H
 #define CLV_STEP_COUNT_H
@@ -23,8 +23,8 @@ static int64_t step_until_stop(pid_t child, bool counting)
 	int64_t steps = 0;
 	int status;
 	for (int deliver = 0;; deliver = 0) {
-		if (ptrace(counting ? PTRACE_SINGLESTEP : PTRACE_CONT, child, 0, deliver) != 0 || waitpid(child, &status, 0) != child ||
-		    !WIFSTOPPED(status))
+		if (ptrace(counting ? PTRACE_SINGLESTEP : PTRACE_CONT, child, 0, deliver) != 0 ||
+		    waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
 			return STEP_FAILED;
 		if (WSTOPSIG(status) == SIGSTOP)
 			return steps;
@@ -35,8 +35,8 @@ static int64_t step_until_stop(pid_t child, bool counting)
 	}
 }
 
-/* Instructions from before `fn` until after it, with those of the two stops. `fn` runs in a child: what it does to memory is
- * not seen here. */
+/* Instructions from before `fn` until after it, with those of the two stops. `fn` runs in a child: what it does to
+ * memory is not seen here. */
 static int64_t step_count_raw(bool (*fn)(void *), void *arg)
 {
 	pid_t child = fork();
@@ -56,8 +56,8 @@ static int64_t step_count_raw(bool (*fn)(void *), void *arg)
 	if (!WIFSTOPPED(status))
 		return STEP_REFUSED;
 	int64_t steps = step_until_stop(child, true);
-	if (steps >= 0 && (ptrace(PTRACE_CONT, child, 0, 0) != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) ||
-			   WEXITSTATUS(status) != 0))
+	if (steps >= 0 && (ptrace(PTRACE_CONT, child, 0, 0) != 0 || waitpid(child, &status, 0) != child ||
+			   !WIFEXITED(status) || WEXITSTATUS(status) != 0))
 		return STEP_FAILED;
 	if (steps < 0) {
 		kill(child, SIGKILL);

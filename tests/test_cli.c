@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(too_many_policies)
 {
-	char line[2048] = "$CLEAVE replay t.csv";
+	char line[2048] = "\"$CLEAVE\" replay t.csv";
 	cli_text("t.csv", tiny);
 	for (int i = 0; i < 64; i++)
 		strcat(line, " -p direct");
@@ -248,21 +248,21 @@ START_TEST(output_that_cannot_be_written)
 {
 	cli_text("t.csv", tiny);
 	if (access("/dev/full", W_OK) == 0) {
-		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct >/dev/full"), "standard output: No space");
-		cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct --json >/dev/full"),
+		cli_assert_refused(cli_shell("\"$CLEAVE\" replay t.csv -p direct >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("\"$CLEAVE\" replay t.csv -p direct --json >/dev/full"),
 				   "standard output: No space");
-		cli_assert_refused(cli_shell("$CLEAVE help >/dev/full"), "standard output: No space");
-		cli_assert_refused(cli_shell("$CLEAVE help settings --json >/dev/full"), "standard output: No space");
-		cli_assert_refused(cli_shell("$CLEAVE version >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("\"$CLEAVE\" help >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("\"$CLEAVE\" help settings --json >/dev/full"), "standard output: No space");
+		cli_assert_refused(cli_shell("\"$CLEAVE\" version >/dev/full"), "standard output: No space");
 	}
 	/* a reader that is gone: a message and status 2, no signal. The fifo's reader opens and leaves at once. */
 	struct cli_result r =
-		cli_shell("{ sleep 0.3; $CLEAVE replay t.csv -p direct --json; echo $? >status; } | true; "
+		cli_shell("{ sleep 0.3; \"$CLEAVE\" replay t.csv -p direct --json; echo $? >status; } | true; "
 			  "while [ ! -s status ]; do sleep 0.1; done; read s <status; exit $s");
 	cli_assert_refused(r, "standard output: Broken pipe");
 	/* closed streams: nothing may be written into the file that gets their number */
-	cli_assert_refused(cli_shell("$CLEAVE replay t.csv -p direct >&-"), "standard output");
-	r = cli_shell("$CLEAVE replay t.csv -p direct <&- 2>&-");
+	cli_assert_refused(cli_shell("\"$CLEAVE\" replay t.csv -p direct >&-"), "standard output");
+	r = cli_shell("\"$CLEAVE\" replay t.csv -p direct <&- 2>&-");
 	ck_assert_int_eq(r.status, 0);
 	r = cli_shell("cmp t.csv - <<'.'\n"
 		      "Thread,Time,Action,Pointer,Size,Stream\n"

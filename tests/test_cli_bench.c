@@ -38,8 +38,8 @@ static void assert_result(json_t *r, const char *unit)
 	bool rate = strcmp(unit, "events/s") == 0;
 	ck_assert_str_eq(text_of(r, "unit"), unit);
 	ck_assert_msg(median > 0 && best > 0 && worst > 0, "%s", name);
-	ck_assert_msg(rate ? best >= median && median >= worst : best <= median && median <= worst, "%s: %g %g %g", name, best,
-		      median, worst);
+	ck_assert_msg(rate ? best >= median && median >= worst : best <= median && median <= worst, "%s: %g %g %g",
+		      name, best, median, worst);
 	ck_assert_double_gt(number_of(r, "ops"), 0);
 	json_t *beside = json_object_get(r, "beside");
 	ck_assert(json_is_array(beside));
@@ -47,7 +47,8 @@ static void assert_result(json_t *r, const char *unit)
 		json_t *b = json_array_get(beside, i);
 		double value = number_of(b, "value"), times = number_of(b, "times_its_time");
 		double expected = rate ? value / median : median / value;
-		ck_assert_msg(times > expected * 0.999 && times < expected * 1.001, "%s beside %s", name, text_of(b, "name"));
+		ck_assert_msg(times > expected * 0.999 && times < expected * 1.001, "%s beside %s", name,
+			      text_of(b, "name"));
 	}
 }
 
@@ -124,7 +125,8 @@ END_TEST
 
 START_TEST(the_synthetic_trace_and_the_bundled_ones)
 {
-	json_t *d = parse(cli_run("bench", "import/synthetic-rmm", "replay/moe_stack/cleave", "--repeat", "1", "--json", NULL));
+	json_t *d = parse(
+		cli_run("bench", "import/synthetic-rmm", "replay/moe_stack/cleave", "--repeat", "1", "--json", NULL));
 	json_t *results = json_object_get(d, "results");
 	ck_assert_uint_eq(json_array_size(results), 2);
 	assert_result(find(results, "import/synthetic-rmm"), "events/s");
@@ -135,10 +137,12 @@ END_TEST
 
 START_TEST(what_there_is)
 {
-	struct cli_result all = cli_run("bench", "--list", NULL), some = cli_run("bench", "--list", "holes/64KiB", NULL);
+	struct cli_result all = cli_run("bench", "--list", NULL),
+			  some = cli_run("bench", "--list", "holes/64KiB", NULL);
 	ck_assert_int_eq(all.status, 0);
-	static const char *const names[] = {"import/synthetic\n",  "replay/serve/cleave\n", "replay/train/torch\n", "hit/512B\n",
-					    "holes/3MiB/65536\n", "coalesce/64KiB/joins\n", "mixed/2000\n",	   "threads/64KiB/4\n"};
+	static const char *const names[] = {"import/synthetic\n", "replay/serve/cleave\n", "replay/train/torch\n",
+					    "hit/512B\n",         "holes/3MiB/65536\n",    "coalesce/64KiB/joins\n",
+					    "mixed/2000\n",       "threads/64KiB/4\n"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		ck_assert_msg(strstr(all.out, names[i]) != NULL, "no %s", names[i]);
 	ck_assert_str_eq(some.out, "holes/64KiB/4096\nholes/64KiB/16384\nholes/64KiB/65536\n");
@@ -153,8 +157,8 @@ START_TEST(for_people)
 	struct cli_result r = cli_run("bench", "coalesce/64KiB", "mixed", "--repeat", "1", NULL);
 	ck_assert_msg(r.status == 0, "%s", r.err);
 	ck_assert_str_eq(r.err, "");
-	static const char *const parts[] = {"coalesce/64KiB/alone", "coalesce/64KiB/joins", "coalesce/64KiB/cut", "mixed/2000", " ns",
-					    "malloc"};
+	static const char *const parts[] = {
+		"coalesce/64KiB/alone", "coalesce/64KiB/joins", "coalesce/64KiB/cut", "mixed/2000", " ns", "malloc"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(parts); i++)
 		ck_assert_msg(strstr(r.out, parts[i]) != NULL, "no '%s' in %s", parts[i], r.out);
 }
@@ -168,15 +172,20 @@ START_TEST(refusals)
 	cli_assert_refused(cli_run("bench", "hit", "--repeat", "102", NULL), "--repeat");
 	cli_assert_refused(cli_run("bench", "import", "--trace", "missing.clv", NULL), "missing.clv");
 	cli_assert_refused(cli_run("bench", "import", "--trace", cli_text("bad.csv", "x\n"), NULL), "bad.csv");
-	cli_assert_refused(cli_run("bench", "import", "--trace", cli_text("empty.csv", "Time,Action,Pointer,Size\n"), NULL), "empty.csv");
+	cli_assert_refused(
+		cli_run("bench", "import", "--trace", cli_text("empty.csv", "Time,Action,Pointer,Size\n"), NULL),
+		"empty.csv");
 }
 END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {heap_beside_malloc, threads_on_the_wall_clock,
-				      a_trace_of_ones_own, the_synthetic_trace_and_the_bundled_ones,
-				      what_there_is,	   for_people,
+	const TTest *const tests[] = {heap_beside_malloc,
+				      threads_on_the_wall_clock,
+				      a_trace_of_ones_own,
+				      the_synthetic_trace_and_the_bundled_ones,
+				      what_there_is,
+				      for_people,
 				      refusals};
 	return cli_suite("cli_bench", tests, CLV_ARRAY_LEN(tests));
 }

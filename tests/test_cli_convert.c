@@ -52,8 +52,8 @@ START_TEST(converts)
 	ck_assert_int_eq(cli_shell("cmp s.clv again.clv").status, 0);
 	/* what replays, replays in the same way */
 	assert_done(cli_shell(
-		"$CLEAVE replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
-		"-e 's/\"events_per_s.*//' >a && $CLEAVE replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
+		"\"$CLEAVE\" replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
+		"-e 's/\"events_per_s.*//' >a && \"$CLEAVE\" replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
 		"-e 's/clv//' -e 's/\"wall_s.*//' -e 's/\"events_per_s.*//' >b && cmp a b"));
 }
 END_TEST

@@ -77,9 +77,9 @@ START_TEST(usage)
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		char line[256];
-		snprintf(line, sizeof(line), "$CLEAVE stress %s", cases[i].line);
+		snprintf(line, sizeof(line), "\"$CLEAVE\" stress %s", cases[i].line);
 		cli_assert_refused(cli_shell(line), cases[i].part);
-		snprintf(line, sizeof(line), "$CLEAVE stress --json %s", cases[i].line);
+		snprintf(line, sizeof(line), "\"$CLEAVE\" stress --json %s", cases[i].line);
 		cli_assert_refused(cli_shell(line), cases[i].part);
 	}
 }
@@ -247,7 +247,7 @@ START_TEST(last_words)
 	return; /* the sanitizer has the signal */
 #endif
 	struct cli_result r =
-		cli_shell("$CLEAVE stress --ops 100000000 --seed 77 --capacity 32MiB --check samples & sleep 0.5; "
+		cli_shell("\"$CLEAVE\" stress --ops 100000000 --seed 77 --capacity 32MiB --check samples & sleep 0.5; "
 			  "kill -SEGV $!; wait $!");
 	ck_assert_int_eq(r.status, 1);
 	unsigned seed;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the fast path does not do: a small request and its free take no lock, call no driver and make no system call. The
- * functions that lock are replaced when this program is linked (--wrap) and count; the simulated driver counts its calls;
- * and the kernel kills a child in strict seccomp mode at its first system call. Each count is also shown to count. (Check is
- * linked statically in places, and its assertions lock: none stands where locks are counted.)
+ * What the fast path does not do: a small request and its free take no lock, call no driver and make no system call.
+ * The functions that lock are replaced when this program is linked (--wrap) and count; the simulated driver counts its
+ * calls; and the kernel kills a child in strict seccomp mode at its first system call. Each count is also shown to
+ * count. (Check is linked statically in places, and its assertions lock: none stands where locks are counted.)
  */
 #include "check_main.h"
 
@@ -174,8 +174,8 @@ END_TEST
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* their runtimes make system calls of their own */
 
-/* In strict mode only read, write, sigreturn and exit (of the thread) are allowed; neither of them is made by the pairs, as
- * they have nothing open to read from or write to. */
+/* In strict mode only read, write, sigreturn and exit (of the thread) are allowed; neither of them is made by the
+ * pairs, as they have nothing open to read from or write to. */
 static int run_in_strict_mode(unsigned n, bool and_a_call)
 {
 	fflush(NULL);
@@ -251,5 +251,5 @@ START_TEST(no_lock_in_another_thread)
 }
 END_TEST
 
-CHECK_MAIN("fast_path", no_lock_and_no_driver_call, no_lock_for_a_few_at_once, few_locks_for_many_at_once, no_system_call,
-	   no_lock_in_another_thread)
+CHECK_MAIN("fast_path", no_lock_and_no_driver_call, no_lock_for_a_few_at_once, few_locks_for_many_at_once,
+	   no_system_call, no_lock_in_another_thread)

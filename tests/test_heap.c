@@ -397,6 +397,20 @@ START_TEST(headroom)
 }
 END_TEST
 
+/* Others take memory after the heap has asked what there is: the headroom is kept all the same. */
+START_TEST(headroom_against_others)
+{
+	open_heap(64 * CLV_MIB, NULL);
+	ck_assert_int_eq(cleave_heap_set_headroom(heap, 0, 20 * CLV_MIB), 0);
+	get(1, 2 * CLV_MIB); /* it knows of 62 MiB now */
+	clv_sim_set_foreign(sim, 0, 30 * CLV_MIB);
+	refused(1, 14 * CLV_MIB, -ENOMEM);
+	get(1, 12 * CLV_MIB);
+	ck_assert_uint_le(clv_sim_used(sim, 0), 14 * CLV_MIB);
+	close_heap();
+}
+END_TEST
+
 /* Other users of the device take memory and give it back. */
 START_TEST(others_on_the_device)
 {
@@ -561,16 +575,16 @@ START_TEST(refusals_of_the_driver)
 }
 END_TEST
 
-/* The only hole that fits stands behind many of nearly its size, more than an index looks at. */
+/* The only hole that fits stands among many of nearly its size, more than an index looks at from either end. */
 START_TEST(the_last_hole_that_fits)
 {
-	open_heap(64 * CLV_MIB, NULL);
-	enum { HOLES = 24 };
+	open_heap(192 * CLV_MIB, NULL);
+	enum { HOLES = 100 };
 	cleave_ptr p[2 * HOLES];
-	size_t size = 1024 * 1024 + 10 * 512; /* one bin is 64 KiB wide there... */
+	size_t size = 1024 * 1024 + 10 * 512; /* bins are 32 KiB wide there */
 	for (int i = 0; i < 2 * HOLES; i++)
-		p[i] = get(1, i % 2 ? 300 * 1024 : i == 0 ? size + 5120 : size);
-	uint64_t rest = 64 * CLV_MIB - clv_sim_used(sim, 0);
+		p[i] = get(1, i % 2 ? 300 * 1024 : i == HOLES ? size + 5120 : size);
+	uint64_t rest = 192 * CLV_MIB - clv_sim_used(sim, 0);
 	cleave_ptr fill;
 	if (rest)
 		get(1, rest);
@@ -578,12 +592,12 @@ START_TEST(the_last_hole_that_fits)
 		;
 	for (int i = 0; i < 2 * HOLES; i += 2)
 		give(p[i], 1);
-	get(1, size + 5120);
+	get(1, size + 2560);
 	close_heap();
 }
 END_TEST
 
 CHECK_MAIN("heap", arguments_that_make_no_sense, settings_that_make_no_sense, devices_that_cannot, nothing_asked_nothing_freed,
 	   wrong_pointers, blocks_by_pointer, sizes_at_the_end_of_numbers, devices_are_apart, statistics, limits, a_hole_under_a_low_limit,
-	   headroom, others_on_the_device, less_than_the_driver_said, trims, trims_of_small_blocks, reports, refusals_of_the_driver,
+	   headroom, headroom_against_others, others_on_the_device, less_than_the_driver_said, trims, trims_of_small_blocks, reports, refusals_of_the_driver,
 	   the_last_hole_that_fits)

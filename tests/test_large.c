@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A history of ten million events, in each format that is read, is imported and replayed in less than 1 GiB. It is made up
- * in a process of its own, so that this one, from which the command is started, stays small.
+ * A history of ten million events, in each format that is read, is imported and replayed in less than 1 GiB. It is made
+ * up in a process of its own, so that this one, from which the command is started, stays small.
  */
 #include "cli_run.h"
 
@@ -123,7 +123,8 @@ static bool write_pickle(const struct clv_trace *t, const char *path)
 
 /* ---- the test ---- */
 
-static void make_file(const struct clv_synth *synth, bool (*write)(const struct clv_trace *, const char *), const char *name)
+static void make_file(const struct clv_synth *synth, bool (*write)(const struct clv_trace *, const char *),
+		      const char *name)
 {
 	fflush(NULL);
 	pid_t child = fork();
@@ -165,7 +166,8 @@ static bool enough_disk(void)
 	return false;
 }
 
-static void check(const struct clv_synth *synth, bool (*write)(const struct clv_trace *, const char *), const char *name)
+static void check(const struct clv_synth *synth, bool (*write)(const struct clv_trace *, const char *),
+		  const char *name)
 {
 	if (!enough_disk())
 		return;
@@ -184,7 +186,8 @@ END_TEST
 /* Of three events of the history two are logged; and hardly an address comes twice. */
 START_TEST(rmm_log)
 {
-	const struct clv_synth synth = {.events = EVENTS + EVENTS / 2 + 10000, .streams = 3, .addresses = EVENTS / 2, .seed = 2};
+	const struct clv_synth synth = {
+		.events = EVENTS + EVENTS / 2 + 10000, .streams = 3, .addresses = EVENTS / 2, .seed = 2};
 	check(&synth, write_rmm, "large.csv");
 }
 END_TEST

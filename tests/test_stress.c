@@ -263,7 +263,7 @@ START_TEST(wrong_drivers_are_found)
 {
 	const struct wrongdoing *w = &wrongdoings[_i];
 	struct meddler m = {.what = w->what, .after = w->after};
-	struct clv_stress_config c = config_of(1, 4 * CLV_STRESS_ROUND);
+	struct clv_stress_config c = config_of(7, 4 * CLV_STRESS_ROUND);
 	c.full = false;
 	c.capacity = 48 * MIB;
 	c.wrap = meddler_open;
@@ -346,7 +346,7 @@ static int command(char *line, struct meddler *m, char *out, size_t len)
 
 START_TEST(command_tells_how_to_repeat)
 {
-	char line[512] = "stress --ops 200000 --seed 1 --capacity 48MiB", out[8192], again[8192], wrong[1024];
+	char line[512] = "stress --ops 200000 --seed 7 --capacity 48MiB", out[8192], again[8192], wrong[1024];
 	struct meddler m = {.what = MEDDLE_EVENTS};
 	ck_assert_int_eq(command(line, &m, out, sizeof(out)), CLV_EXIT_FAILED);
 	uint64_t seed, op;

@@ -135,9 +135,12 @@ static bool settle_wants(struct clv_synth *s, struct clv_error *err)
 	s->streams = s->streams ? s->streams : 1;
 	s->addresses = s->addresses ? s->addresses : s->live + LATE + 1;
 	if (s->events < 4 || s->events == UINT32_MAX || s->live < 1 || s->live > s->events / 4)
-		return clv_error_set(err, "a synthetic history has at least 4 events, and no more live blocks than a quarter of them");
+		return clv_error_set(
+			err,
+			"a synthetic history has at least 4 events, and no more live blocks than a quarter of them");
 	if (s->addresses <= s->live + LATE || s->addresses > s->events + s->live + LATE + 1u)
-		return clv_error_set(err, "a synthetic history of %u live blocks needs more addresses, or fewer", s->live);
+		return clv_error_set(err, "a synthetic history of %u live blocks needs more addresses, or fewer",
+				     s->live);
 	return true;
 }
 
@@ -205,9 +208,10 @@ bool clv_synth_write_rmm(const struct clv_trace *trace, const char *path, struct
 		if (e->action == CLV_ACTION_FREE_REQUESTED)
 			continue;
 		uint64_t s = e->time_us / 1000000;
-		fprintf(f, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 "\n", (unsigned)(s / 3600 % 24),
-			(unsigned)(s / 60 % 60), (unsigned)(s % 60), (unsigned)(e->time_us % 1000000),
-			e->action == CLV_ACTION_ALLOC ? "allocate" : "free", e->addr, e->size, trace->streams[e->stream]);
+		fprintf(f, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 "\n",
+			(unsigned)(s / 3600 % 24), (unsigned)(s / 60 % 60), (unsigned)(s % 60),
+			(unsigned)(e->time_us % 1000000), e->action == CLV_ACTION_ALLOC ? "allocate" : "free", e->addr,
+			e->size, trace->streams[e->stream]);
 	}
 	bool written = !ferror(f);
 	written &= fclose(f) == 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * synth: a made-up history, as large as wanted and the same on every machine, for benchmarks and for tests of scale. Owns
- * nothing between calls.
+ * synth: a made-up history, as large as wanted and the same on every machine, for benchmarks and for tests of scale.
+ * Owns nothing between calls.
  *
- * Tensors live in layers, as a program's do: a few sizes come again and again, most blocks die young and in the reverse of
- * the order in which they were made, some stay. One in eight is freed by another stream than its own.
+ * Tensors live in layers, as a program's do: a few sizes come again and again, most blocks die young and in the reverse
+ * of the order in which they were made, some stay. One in eight is freed by another stream than its own.
  */
 #ifndef CLV_SYNTH_H
 #define CLV_SYNTH_H
@@ -19,7 +19,8 @@ struct clv_synth {
 	uint64_t seed;
 };
 
-/* A linked trace of one device, without a state and without settings, or NULL if host memory is out or it makes no sense. */
+/* A linked trace of one device, without a state and without settings, or NULL if host memory is out or it makes no
+ * sense. */
 struct clv_trace *clv_synth_trace(const struct clv_synth *synth, struct clv_error *err);
 
 /* Writes its requests and completed frees as a log of RMM, which has no word for a free that is only asked for. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench: what `cleave bench` is made of. A benchmark is a set of cases that belong side by side; their samples are taken in
- * turns, so that whatever else the machine does meets all of them, and the median of each is reported beside the others.
- * One struct clv_bench belongs to the command that runs, and to one thread.
+ * bench: what `cleave bench` is made of. A benchmark is a set of cases that belong side by side; their samples are
+ * taken in turns, so that whatever else the machine does meets all of them, and the median of each is reported beside
+ * the others. One struct clv_bench belongs to the command that runs, and to one thread.
  */
 #ifndef CLV_BENCH_H
 #define CLV_BENCH_H
@@ -70,8 +70,8 @@ void clv_bench_set_name(char *name, const char *fmt, ...) CLV_PRINTF(2, 3);
 /* Whether a case is asked for. Where only a list is wanted the name is noted, and the answer is no. */
 bool clv_bench_wants(struct clv_bench *b, const char *name);
 
-/* A warm-up of each case and then b->repeat turns of all; on one processor, unless a case goes by the wall clock. false if
- * one failed. */
+/* A warm-up of each case and then b->repeat turns of all; on one processor, unless a case goes by the wall clock. false
+ * if one failed. */
 bool clv_bench_measure(struct clv_bench *b, struct clv_bench_case *const *cases, size_t count);
 
 /* Adds the result of a case that was measured, beside up to two others (may be NULL). */

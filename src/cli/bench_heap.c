@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What requests and frees cost in the heap, beside the C library's malloc and free of the same sizes in the same order. The
- * device is simulated, so what is measured is the work of the heap on the host; the driver's own time is not in it.
+ * What requests and frees cost in the heap, beside the C library's malloc and free of the same sizes in the same order.
+ * The device is simulated, so what is measured is the work of the heap on the host; the driver's own time is not in it.
  *
  *   hit/SIZE            a block is allocated and freed, again and again
- *   holes/SIZE/N        64 blocks are allocated and freed where N holes of that size stand apart, each between live blocks
+ *   holes/SIZE/N        64 blocks are allocated and freed where N holes of that size stand apart between live blocks
  *   coalesce/SIZE/alone a block is freed between two live ones
  *   coalesce/SIZE/joins a block is freed between two holes, which become one with it
  *   coalesce/SIZE/cut   a block is cut from a hole of three times its size
@@ -19,11 +19,7 @@
 static const struct size {
 	const char *name;
 	size_t bytes;
-} sizes[] = {{"512B", 512},
-	     {"1KiB", CLV_KIB},
-	     {"64KiB", 64 * CLV_KIB},
-	     {"3MiB", 3 * CLV_MIB},
-	     {"64MiB", 64 * CLV_MIB}};
+} sizes[] = {{"512B", 512}, {"1KiB", CLV_KIB}, {"64KiB", 64 * CLV_KIB}, {"3MiB", 3 * CLV_MIB}, {"64MiB", 64 * CLV_MIB}};
 
 enum { SIZE_512B, SIZE_1KIB, SIZE_64KIB, SIZE_3MIB, SIZE_64MIB };
 

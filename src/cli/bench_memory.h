@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_memory: two allocators that can be given the same requests: the heap over a simulated device, and the C library's
- * malloc. Each belongs to whoever opened it; the heap's requests may come from several threads.
+ * bench_memory: two allocators that can be given the same requests: the heap over a simulated device, and the C
+ * library's malloc. Each belongs to whoever opened it; the heap's requests may come from several threads.
  */
 #ifndef CLV_BENCH_MEMORY_H
 #define CLV_BENCH_MEMORY_H

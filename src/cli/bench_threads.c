@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * threads/SIZE/T: T threads, each on a stream of its own, allocate and free blocks of one size in one heap. The time is that
- * of the wall, from the moment when all of them begin until the last is done, for each pair of all threads together: threads
- * that do not hinder each other take as many times less as there are processors for them.
+ * threads/SIZE/T: T threads, each on a stream of its own, allocate and free blocks of one size in one heap. The time is
+ * that of the wall, from the moment when all of them begin until the last is done, for each pair of all threads
+ * together: threads that do not hinder each other take as many times less as there are processors for them.
  */
 #include "bench.h"
 #include "bench_memory.h"

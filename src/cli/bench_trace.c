@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Import and replay in events per second, beside a loop that only reads the records: what any replay must do at least. The
- * traces are those of the repository, where they are, and a synthetic one that is written to a temporary folder first, so
- * that it is imported like any other file.
+ * Import and replay in events per second, beside a loop that only reads the records: what any replay must do at least.
+ * The traces are those of the repository, where they are, and a synthetic one that is written to a temporary folder
+ * first, so that it is imported like any other file.
  */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -78,8 +78,8 @@ static double import(void *arg)
 	return ns;
 }
 
-/* The replay of requests and frees alone, on the thread's clock: from the moment when the policy has been opened until it is
- * asked for its statistics. One thread replays, so these may be static. */
+/* The replay of requests and frees alone, on the thread's clock: from the moment when the policy has been opened until
+ * it is asked for its statistics. One thread replays, so these may be static. */
 static struct {
 	const struct clv_policy_ops *real;
 	struct clv_policy_ops ops;
@@ -161,8 +161,8 @@ static bool measure(struct clv_bench *b, struct subject *s, struct clv_bench_cas
 {
 	if (!load(b, s))
 		return false;
-	struct replayed by[KINDS] = {[CLEAVE] = {s, "cleave"},
-				     [TORCH] = {s, s->trace->torch.present ? "torch:recorded" : "torch"}};
+	struct replayed by[KINDS] = {
+		[CLEAVE] = {s, "cleave"}, [TORCH] = {s, s->trace->torch.present ? "torch:recorded" : "torch"}};
 	struct clv_bench_case *run[KINDS];
 	size_t count = 0;
 	for (int k = 0; k < KINDS; k++) {
@@ -211,7 +211,8 @@ static bool bench_file(struct clv_bench *b, const char *path, const char *name, 
 
 static bool write_synthetic(struct clv_bench *b, const char *clv, const char *csv)
 {
-	const struct clv_synth synth = {.events = SYNTH_EVENTS, .live = 2000, .streams = 3, .addresses = 20000, .seed = 1};
+	const struct clv_synth synth = {
+		.events = SYNTH_EVENTS, .live = 2000, .streams = 3, .addresses = 20000, .seed = 1};
 	struct clv_trace *t = clv_synth_trace(&synth, &b->error);
 	bool ok = t && clv_trace_write(t, clv, &b->error) && clv_synth_write_rmm(t, csv, &b->error);
 	clv_trace_free(t);

@@ -12,13 +12,13 @@
 #define REPEAT 7
 
 static const char about[] =
-	"Measures the speed of import, replay and heap: medians of repeated samples, each beside something else that was\n"
-	"measured in the same turns. NAME is a benchmark or the beginning of some (hit, holes/64KiB, replay/serve); without\n"
-	"one all are run.\n\n"
+	"Measures the speed of import, replay and heap: medians of repeated samples, each beside something else that\n"
+	"was measured in the same turns. NAME is a benchmark or the beginning of some (hit, holes/64KiB, replay/serve);\n"
+	"without one all are run.\n\n"
 	"  import/TRACE, replay/TRACE/POLICY   beside a loop that only reads the records\n"
-	"  hit, holes, coalesce, mixed         the heap, beside malloc of the C library; holes also beside the fewest holes\n"
+	"  hit, holes, coalesce, mixed         the heap, beside malloc of the C library; many holes also beside few\n"
 	"  threads/SIZE/T                      T threads in one heap, beside malloc and beside one thread\n\n"
-	"The device is simulated: times are those of the host, without the driver's. All inputs are the same in each run.";
+	"The device is simulated: times are those of the host, without the driver's. Each run has the same inputs.";
 
 struct bench_command {
 	struct clv_bench bench;
@@ -34,7 +34,7 @@ static int parse(struct bench_command *c, int argc, char **argv, int *first)
 		 .kind = CLV_ARG_TEXTS,
 		 .into = &c->traces,
 		 .value = "FILE",
-		 .help = "import and replay this instead of the bundled and\nthe synthetic traces; may be given several times"},
+		 .help = "import and replay this, not what is bundled or\nsynthetic; may be given several times"},
 		{.name = "repeat",
 		 .kind = CLV_ARG_NUMBER,
 		 .into = &c->repeat,
@@ -83,8 +83,8 @@ static void print_text(const struct bench_command *c)
 {
 	char cpu[128], median[32], best[32], worst[32], other[32];
 	cpu_name(cpu, sizeof(cpu));
-	printf("%s, %ld processors; %u samples each.\n\n", cpu[0] ? cpu : "processor unknown", sysconf(_SC_NPROCESSORS_ONLN),
-	       c->bench.repeat);
+	printf("%s, %ld processors; %u samples each.\n\n", cpu[0] ? cpu : "processor unknown",
+	       sysconf(_SC_NPROCESSORS_ONLN), c->bench.repeat);
 	printf("%-36s %12s  %12s  %12s  %s\n", "", "median", "best", "worst", "beside (x: so many times its time)");
 	for (size_t i = 0; i < c->bench.result_count; i++) {
 		const struct clv_bench_result *r = &c->bench.results[i];
@@ -98,8 +98,8 @@ static void print_text(const struct bench_command *c)
 		}
 		putchar('\n');
 	}
-	printf("\nM/s: millions of events a second. ns: nanoseconds a request or free; a pair of both in hit, holes and threads.\n"
-	       "Times are those of a processor that does nothing else, but for threads, which are measured on the wall clock.\n");
+	printf("\nM/s: millions of events a second. ns: nanoseconds a request or free; in hit, holes and threads a pair of\n"
+	       "both. Times are those of a processor that does nothing else, but for threads: they go by the wall clock.\n");
 }
 
 /* ---- for programs ---- */
@@ -110,11 +110,11 @@ static json_t *result_json(const struct clv_bench_result *r, bool list)
 		return json_string(r->name);
 	json_t *beside = json_array();
 	for (unsigned k = 0; k < r->beside_count; k++)
-		json_array_append_new(beside, json_pack("{s:s,s:f,s:f}", "name", r->beside[k].name, "value", r->beside[k].value,
-							"times_its_time", r->beside[k].times));
-	return json_pack("{s:s,s:s,s:s,s:f,s:f,s:f,s:I,s:i,s:o}", "name", r->name, "unit", clv_bench_unit_name(r->unit), "clock",
-			 r->clock, "median", r->median, "best", r->best, "worst", r->worst, "ops", (json_int_t)r->ops, "samples",
-			 (int)r->samples, "beside", beside);
+		json_array_append_new(beside, json_pack("{s:s,s:f,s:f}", "name", r->beside[k].name, "value",
+							r->beside[k].value, "times_its_time", r->beside[k].times));
+	return json_pack("{s:s,s:s,s:s,s:f,s:f,s:f,s:I,s:i,s:o}", "name", r->name, "unit", clv_bench_unit_name(r->unit),
+			 "clock", r->clock, "median", r->median, "best", r->best, "worst", r->worst, "ops",
+			 (json_int_t)r->ops, "samples", (int)r->samples, "beside", beside);
 }
 
 static bool print_json(const struct bench_command *c)
@@ -151,7 +151,8 @@ static int check_names(const struct bench_command *c)
 		bool known = run_all(&only) && only.result_count;
 		clv_bench_clear(&only);
 		if (!known)
-			return clv_cli_refuse(NAME, "there is no benchmark '%s'; `cleave bench --list` prints all", c->bench.names[i]);
+			return clv_cli_refuse(NAME, "there is no benchmark '%s'; `cleave bench --list` prints all",
+					      c->bench.names[i]);
 	}
 	return -1;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * counts: how much of an arena's memory programs have, counted where it is cheap. A thread counts the small blocks that it
- * allocates and frees in counts of its own, which no other thread writes, so that threads do not pass a cache line to and
- * from; what an arena has is the sum. A part of a sum can be negative: a block may be freed by another thread than the one
- * that allocated it.
+ * counts: how much of an arena's memory programs have, counted where it is cheap. A thread counts the small blocks that
+ * it allocates and frees in counts of its own, which no other thread writes, so that threads do not pass a cache line
+ * to and from; what an arena has is the sum. A part of a sum can be negative: a block may be freed by another thread
+ * than the one that allocated it.
  *
  * Own counts are written by their thread alone; those of the arena under its lock, but for `live`, to which threads add
  * what has come together in theirs.
@@ -19,8 +19,8 @@
 #define CLV_COUNTS_OWN_MAX ((int64_t)64 << 10)
 
 struct clv_counts {
-	_Atomic int64_t live;     /* bytes, each request rounded up to 512 B */
-	_Atomic int64_t rounding; /* bytes of slots of slabs beyond that */
+	_Atomic int64_t live;          /* bytes, each request rounded up to 512 B */
+	_Atomic int64_t rounding;      /* bytes of slots of slabs beyond that */
 	_Atomic int64_t allocs, frees; /* of small blocks */
 };
 

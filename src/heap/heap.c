@@ -15,7 +15,7 @@
 #include "../host/meta.h"
 
 #include <errno.h>
-#include <string.h>
+#include <stdio.h>
 
 #define FRESH_SPACING (8 * CLV_GIB) /* room that a fresh placement leaves for its neighbour to grow */
 #define SIZE_LIMIT ((uint64_t)1 << 48)
@@ -98,11 +98,8 @@ int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *setti
 	struct clv_settings parsed;
 	struct clv_error err = {""};
 	if (!clv_settings_parse(&parsed, settings, &err)) {
-		if (why && why_len) {
-			size_t n = clv_min_u64(strlen(err.text), why_len - 1);
-			memcpy(why, err.text, n);
-			why[n] = '\0';
-		}
+		if (why)
+			snprintf(why, why_len, "%s", err.text);
 		return -EINVAL;
 	}
 	struct cleave_heap *heap = clv_meta_zalloc(sizeof(*heap));
@@ -538,11 +535,8 @@ int cleave_heap_check(cleave_heap *heap, char *why, size_t why_len)
 			good = clv_error_set(&err, "%s", a->failure_broken);
 		pthread_mutex_unlock(&a->lock);
 		if (!good) {
-			if (why && why_len) {
-				size_t n = clv_min_u64(strlen(err.text), why_len - 1);
-				memcpy(why, err.text, n);
-				why[n] = '\0';
-			}
+			if (why)
+				snprintf(why, why_len, "%s", err.text);
 			return -EINVAL;
 		}
 	}

@@ -204,8 +204,13 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 		/* the next ones leave more to be bought, unless they stand beside others */
 		if (s->only_first && n->size < size && cost_of(s, 0, clv_align_down(size - n->size, CLV_PAGE), 0) > most_cost(s))
 			break;
+		uint64_t addr = clv_align_up(hole->addr, s->rq->align);
+		if (s->only_first && addr + size == clv_extent_end(hole)) { /* it fits: what begins or ends there is the same */
+			consider_in(s, hole, addr);
+			continue;
+		}
 		if (hole->size >= size || (hole->next && free_for(s, hole->next)))
-			consider(s, hole, clv_align_up(hole->addr, s->rq->align));
+			consider(s, hole, addr);
 		before_end(s, hole);
 	}
 }

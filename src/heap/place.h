@@ -40,7 +40,8 @@ unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv
 
 /* The common case alone: true if the cheapest window is mapped, lies in one hole and is free in the order of the request's
  * slot. *window is then what clv_place would give first, but for the anchor. Much less work, since what costs more than the
- * best so far need not be looked at to its end. */
+ * best so far need not be looked at to its end; for that, now and then one that is complete for all and cheaper is
+ * overlooked. */
 bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window);
 
 /* May `slot` use the hole? */

@@ -11,6 +11,12 @@
 #define SLACK_PERMILLE 64
 #define SLACK_MIN (16 * CLV_MIB)
 
+/* When the driver has had so many times its share and a start-up time, far too much of the run, the slack is doubled, and
+ * again at each doubling of that: where there is memory, to hold it costs less than to move it about. */
+#define MUCH_SHARES 8
+#define MUCH_AT_START_NS 200000000u
+#define MUCH_DOUBLINGS 4
+
 /* The usual unit: a share of what may be held, or of what is; at most `frame` of the settings, and so many times the
  * request, since one block may pin it for good in the end. */
 #define UNIT_OF_CAP 4096
@@ -68,26 +74,49 @@ static bool tight(const struct clv_arena *a)
 	return a->heap->settings.tight;
 }
 
-uint64_t clv_purchase_soft_cap(const struct clv_arena *a, uint64_t size, uint64_t cap)
-{
-	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
-	return clv_min_u64(cap, peak + clv_max_u64(peak / 1000 * SLACK_PERMILLE, SLACK_MIN));
-}
-
 static uint64_t stranded_permille(const struct clv_arena *a)
 {
 	uint64_t base = clv_max_u64(a->used, clv_min_u64(clv_reclaim_cap(a), STRANDED_BASE));
 	return base ? (a->pinned - a->used) * 1000 / base : 0;
 }
 
-/* True if the driver has had more than its share of the run. */
-static bool hurried(const struct clv_arena *a)
+/* The driver's share of the run so far, and what it has had of it. */
+static uint64_t share_ns(const struct clv_arena *a)
+{
+	return TIME_AT_START_NS + a->driver->now_ns(a->driver) / 1000 * TIME_PERMILLE;
+}
+
+static uint64_t spent_ns(const struct clv_arena *a)
 {
 	struct clv_call_counts counts;
 	a->driver->counts(a->driver, &counts);
-	uint64_t share = a->driver->now_ns(a->driver) / 1000 * TIME_PERMILLE;
+	return counts.ns;
+}
+
+/* True if the driver has had more than its share of the run. */
+static bool hurried(const struct clv_arena *a)
+{
 	bool pressed = a->held + 64 * CLV_MIB > clv_reclaim_cap(a);
-	return counts.ns > TIME_AT_START_NS + (pressed ? 2 * share : share);
+	return spent_ns(a) > (pressed ? 2 : 1) * share_ns(a);
+}
+
+/* Doublings by which the driver has had far too much of the run; 0 as a rule. */
+static unsigned overspent(const struct clv_arena *a)
+{
+	if (tight(a))
+		return 0;
+	uint64_t spent = spent_ns(a), much = MUCH_AT_START_NS + share_ns(a) * MUCH_SHARES;
+	unsigned doublings = 0;
+	while (doublings < MUCH_DOUBLINGS && spent > much << doublings)
+		doublings++;
+	return doublings;
+}
+
+uint64_t clv_purchase_soft_cap(const struct clv_arena *a, uint64_t size, uint64_t cap)
+{
+	uint64_t peak = clv_max_u64(a->used_peak, a->used + size);
+	uint64_t slack = clv_max_u64(peak / 1000 * SLACK_PERMILLE, SLACK_MIN) << overspent(a);
+	return clv_min_u64(cap, peak + slack);
 }
 
 /* Powers of two by which everything gets smaller when much is stranded. */

@@ -191,6 +191,11 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 static bool buy_missing(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
+	if (a->headroom) { /* others may have taken of it since we asked */
+		clv_reclaim_refresh(a);
+		if (a->held + f->need > clv_reclaim_cap(a))
+			return false;
+	}
 	uint64_t least = clv_purchase_least(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];

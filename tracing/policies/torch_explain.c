@@ -99,5 +99,6 @@ void clv_torch_explain(const struct clv_torch *m, const struct clv_torch_setting
 	if (available >= rounded)
 		say_settings(&t, s, rounded);
 	else
-		say(&t, " No setting would have helped: at least %s more is needed.", size(rounded - available).text);
+		say(&t, " At least %s more is needed than is unused, whatever the settings do with that.",
+		    size(rounded - available).text);
 }

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "arena_rig.h"
+#include "check_main.h"
+
+#include <inttypes.h>
+
+static unsigned windows_for(uint64_t id, uint64_t size, uint64_t align, struct clv_window *w)
+{
+	struct clv_request rq = {.size = size, .align = align, .slot = a->slots[slot_of(id)]};
+	return clv_place(a, &rq, w);
+}
+
+/* What a window says of itself is so. */
+static void check_window(const struct clv_window *w, uint64_t id, uint64_t size, uint64_t align)
+{
+	bool right = w->addr % align == 0;
+	uint64_t missing = 0;
+	const struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
+	right &= !w->hole || (w->hole == e && w->addr + size <= e->addr + e->size);
+	for (; e && e->addr < w->addr + size; e = e->next) {
+		if (e->kind == CLV_GAP)
+			missing += clv_min_u64(clv_align_up(w->addr + size, CLV_PAGE), e->addr + e->size) -
+				   clv_max_u64(clv_align_down(w->addr, CLV_PAGE), e->addr);
+		else
+			right &= e->kind == CLV_HOLE && clv_hole_usable(e, a->slots[slot_of(id)]);
+	}
+	right &= e || missing || w->hole; /* inside the range */
+	if (!right || missing != w->missing)
+		ck_abort_msg("a window at %#" PRIx64 " for %" PRIu64 " bytes: missing %" PRIu64 ", not %" PRIu64, w->addr, size, missing,
+			     w->missing);
+}
+
+START_TEST(the_first_of_all)
+{
+	rig_open_capacity(CLV_GIB);
+	struct clv_window w[CLV_WINDOW_MAX];
+	ck_assert_uint_eq(windows_for(1, 3 * CLV_MIB, 512, w), 1); /* untouched addresses */
+	check_window(&w[0], 1, 3 * CLV_MIB, 512);
+	ck_assert_uint_eq(w[0].missing, 4 * CLV_MIB);
+	ck_assert_ptr_null(w[0].hole);
+	ck_assert_ptr_null(w[0].anchor);
+	rig_shut();
+}
+END_TEST
+
+START_TEST(stranded_memory_first)
+{
+	rig_open_with(&(struct clv_sim_config){.capacity = CLV_GIB, .manual = true}, "growth:tight");
+	struct clv_window w[CLV_WINDOW_MAX], hit;
+	cleave_ptr p = get(1, 3 * CLV_MIB), large = get(1, 64 * CLV_MIB);
+	give(large, 1); /* 32 whole frames; 1 MiB is stranded behind the first block */
+	ck_assert_uint_gt(windows_for(1, CLV_MIB, 512, w), 0);
+	check_window(&w[0], 1, CLV_MIB, 512);
+	ck_assert_uint_eq(w[0].addr, p + 3 * CLV_MIB);
+	ck_assert_uint_eq(w[0].missing, 0);
+	struct clv_request rq = {.size = CLV_MIB, .align = 512, .slot = a->slots[slot_of(1)]};
+	ck_assert(clv_place_hit(a, &rq, &hit));
+	ck_assert_uint_eq(hit.addr, w[0].addr);
+	/* on another stream it is no hole, until it is complete */
+	ck_assert_uint_gt(windows_for(2, CLV_MIB, 512, w), 0);
+	ck_assert_uint_gt(w[0].missing, 0);
+	rig_shut();
+}
+END_TEST
+
+/* In any state: windows are what they say, cheapest first, and the quick answer is the first of them. */
+static void random_states(const char *settings, uint64_t seed)
+{
+	struct clv_rng rng = {seed};
+	rig_open_with(&(struct clv_sim_config){.capacity = 512 * CLV_MIB, .manual = true}, settings);
+	static struct {
+		cleave_ptr p;
+		uint64_t id;
+	} b[400];
+	unsigned count = 0, hits = 0, quick = 0, same = 0;
+	for (unsigned step = 0; step < 2500; step++) {
+		uint64_t id = clv_rng_below(&rng, 4), size = clv_rng_range(&rng, 1, 64) << clv_rng_range(&rng, 9, 18);
+		cleave_ptr p;
+		if (count < 400 && clv_rng_below(&rng, 100) < 52 && cleave_alloc(heap, 0, stream(id), size + 40000, &p) == 0) {
+			b[count].p = p;
+			b[count++].id = id;
+		} else if (count) {
+			unsigned i = (unsigned)clv_rng_below(&rng, count);
+			give(b[i].p, b[i].id);
+			b[i] = b[--count];
+		}
+		if (clv_rng_below(&rng, 50) == 0)
+			clv_sim_complete(sim, stream(1 + clv_rng_below(&rng, 3)));
+		for (int k = 0; k < 2; k++) {
+			uint64_t align = clv_rng_below(&rng, 6) ? 512 : CLV_PAGE;
+			id = clv_rng_below(&rng, 4);
+			size = align == CLV_PAGE ? CLV_PAGE : clv_align_up(clv_rng_range(&rng, 1, 64) << clv_rng_range(&rng, 9, 18), 512);
+			struct clv_request rq = {.size = size, .align = align, .slot = a->slots[slot_of(id)]};
+			struct clv_window w[CLV_WINDOW_MAX], hit;
+			unsigned n = clv_place(a, &rq, w);
+			if (!n)
+				ck_abort_msg("step %u: no window for %" PRIu64, step, size);
+			for (unsigned i = 0; i < n; i++) {
+				check_window(&w[i], id, size, align);
+				if (i && w[i].cost < w[i - 1].cost)
+					ck_abort_msg("step %u: windows are not in order", step);
+			}
+			bool first = w[0].hole && w[0].hole->slot == rq.slot->index, found = clv_place_hit(a, &rq, &hit);
+			hits += first;
+			quick += found;
+			same += found && hit.addr == w[0].addr;
+			if (first && (!found || hit.addr != w[0].addr || hit.cost != w[0].cost))
+				ck_abort_msg("step %u: %#" PRIx64 " is first for %" PRIu64 ", but the quick answer is %#" PRIx64, step, w[0].addr, size,
+					     found ? hit.addr : 0);
+			if (!found)
+				continue;
+			hit.anchor = NULL;
+			check_window(&hit, id, size, align);
+			if (!hit.hole || hit.hole->slot != rq.slot->index)
+				ck_abort_msg("step %u: the quick answer for %" PRIu64 " is no hole of its slot", step, size);
+		}
+	}
+	ck_assert_uint_gt(hits, 500);
+	ck_assert_uint_gt(same * 10, quick * 9); /* rarely another hole would be a little cheaper */
+	rig_shut();
+}
+
+START_TEST(in_any_state)
+{
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		random_states(NULL, seed);
+		random_states("growth:tight", 10 + seed);
+	}
+}
+END_TEST
+
+CHECK_MAIN("place", the_first_of_all, stranded_memory_first, in_any_state)
