@@ -572,6 +572,9 @@ START_TEST(misleading_records)
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, HALF10)}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_REQUESTED, "\4")}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_STATES, "\3")}, "cannot be"},
+		{CLV_REC_BLOCKS,
+		 {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_REQUESTED, "\1"), F(CLV_BLOCKS_STATES, "\1")},
+		 "cannot be"}, /* in use, and more was requested than it has */
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_STACKS, "\1")}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1")}, "missing"},
 #undef F
