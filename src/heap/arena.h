@@ -141,6 +141,7 @@ struct clv_arena {
 
 	struct clv_slot **slots; /* [0] is ANY */
 	uint32_t slot_count, slot_room;
+	uint32_t slots_unused; /* of slot_count: their streams are gone */
 	struct clv_slot *slot_hash[64];
 	clv_event *spare_events;
 	unsigned spare_count, spare_room;

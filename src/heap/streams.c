@@ -19,7 +19,7 @@ static unsigned hash_of(uint64_t id)
 static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
 {
 	struct clv_slot *slot = NULL;
-	for (uint32_t i = 1; i < a->slot_count && !slot; i++)
+	for (uint32_t i = 1; a->slots_unused && i < a->slot_count && !slot; i++)
 		if (!a->slots[i]->used)
 			slot = a->slots[i];
 	if (!slot) {
@@ -38,11 +38,13 @@ static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
 		slot->linger_tail = &slot->lingers;
 		slot->late_tail = &slot->late;
 		a->slots[a->slot_count++] = slot;
+		a->slots_unused++;
 	}
 	if (!clv_slot_ready(slot))
 		return NULL;
 	slot->stream = stream;
 	slot->used = true;
+	a->slots_unused--;
 	unsigned h = hash_of(stream.id);
 	slot->hash_next = a->slot_hash[h];
 	a->slot_hash[h] = slot;
@@ -304,6 +306,7 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 		clv_slot_linger(any, e, 0);
 	}
 	slot->used = false;
+	a->slots_unused++;
 	slot->seq = slot->completed = slot->recorded_seq = slot->unrecorded_bytes = slot->swept = 0;
 }
 
