@@ -155,6 +155,11 @@ START_TEST(wrong_options)
 		cli_assert_refused(cli_run("replay", "--json", f, cases[i].option, cases[i].value, NULL),
 				   cases[i].part);
 	}
+	/* of several policies, which one */
+	cli_assert_refused(cli_run("replay", f, "-p", "cleave", "-p", "torch:max_split_size_mb:1", NULL),
+			   "policy 'torch:max_split_size_mb:1': ValueError");
+	cli_assert_refused(cli_run("replay", f, "-p", "cleave", "-p", "cleave:frame:3", NULL),
+			   "policy 'cleave:frame:3': ");
 	cli_assert_refused(cli_run("replay", NULL, NULL), "TRACE is missing");
 	cli_assert_refused(cli_run("replay", "--json", NULL), "TRACE is missing");
 	cli_assert_refused(cli_run("replay", f, "b", NULL), "'b'");

@@ -85,6 +85,36 @@ START_TEST(refuses)
 }
 END_TEST
 
+/* A limit on the size of files is an error like a full disk, not a signal that leaves half a file. */
+START_TEST(files_that_may_not_grow)
+{
+	static char rows[400000];
+	size_t n = (size_t)snprintf(rows, sizeof(rows), "Thread,Time,Action,Pointer,Size,Stream\n");
+	uint64_t rng = 1;
+	for (int i = 0; i < 5000; i++)
+		n += (size_t)snprintf(rows + n, sizeof(rows) - n, "1,10:00:00,allocate,0x%llx,%llu,0\n",
+				      (unsigned long long)(i + 1) << 21,
+				      (unsigned long long)(rng = clv_mix64(rng)) >> 44);
+	cli_text("rows.csv", rows);
+	cli_assert_refused(cli_shell("ulimit -f 4; $CLEAVE convert rows.csv --to clv -o rows.clv"), "File too large");
+	ck_assert_int_eq(cli_shell("ls rows.clv*").status, 2);
+}
+END_TEST
+
+/* The reason stands behind a name of any length. */
+START_TEST(long_names)
+{
+	char name[3001];
+	for (size_t i = 0; i < sizeof(name); i++)
+		name[i] = i % 100 == 99 ? '/' : 'n';
+	name[sizeof(name) - 1] = '\0';
+	cli_assert_refused(cli_run("convert", name, "--to", "clv", "-o", "x", NULL), "No such file");
+	cli_assert_refused(cli_shell("d=$(printf '%0200d' 0) && mkdir -p $d/$d/$d && printf x >$d/$d/$d/bad && "
+				     "exec $CLEAVE replay $d/$d/$d/bad"),
+			   "bad: offset 0: not a known trace");
+}
+END_TEST
+
 START_TEST(cut_short)
 {
 	cli_text("l.csv",
@@ -101,6 +131,6 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {converts, refuses, cut_short};
+	const TTest *const tests[] = {converts, refuses, files_that_may_not_grow, long_names, cut_short};
 	return cli_suite("cli_convert", tests, CLV_ARRAY_LEN(tests));
 }

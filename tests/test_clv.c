@@ -178,9 +178,11 @@ static struct clv_trace *random_trace(uint64_t seed, uint32_t events)
 				struct clv_block_record *r = &h->blocks[h->block_record_count++];
 				*r = (struct clv_block_record){.addr = at,
 							       .size = clv_rng_below(&rng, 1 << 20) * 512,
-							       .requested = clv_rng_below(&rng, 1 << 30),
 							       .stack = (uint32_t)clv_rng_below(&rng, t->stack_count),
 							       .state = (uint8_t)clv_rng_below(&rng, 3)};
+				/* a free block keeps what was asked of a larger one */
+				r->requested =
+					clv_rng_below(&rng, r->state == CLV_BLOCK_INACTIVE ? 1 << 30 : r->size + 1);
 				at += r->size;
 				s->size += r->size;
 			}
@@ -570,6 +572,9 @@ START_TEST(misleading_records)
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, HALF10)}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_REQUESTED, "\4")}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_STATES, "\3")}, "cannot be"},
+		{CLV_REC_BLOCKS,
+		 {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_REQUESTED, "\1"), F(CLV_BLOCKS_STATES, "\1")},
+		 "cannot be"}, /* in use, and more was requested than it has */
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1"), F(CLV_BLOCKS_STACKS, "\1")}, "cannot be"},
 		{CLV_REC_BLOCKS, {F(CLV_BLOCKS_SIZES, "\1")}, "missing"},
 #undef F
@@ -621,6 +626,35 @@ START_TEST(misleading_chunks)
 	file.data[file.size - 1] ^= 1;
 	struct clv_trace *t = read_bytes(file.data, file.size);
 	ck_assert_msg(t && !t->note, "%s", err.text);
+	clv_trace_free(t);
+	free(file.data);
+}
+END_TEST
+
+/* As many devices as there can be, the last first, by turns. */
+START_TEST(many_devices)
+{
+	enum { DEVICES = 65536 };
+	struct clv_bytes file = {0};
+	uint8_t *records = malloc(2 * DEVICES * 7 + 2), *to = records;
+	cm_header(&file, CLV_FILE_VERSION);
+	for (int turn = 0; turn < 2; turn++)
+		for (uint32_t d = DEVICES; d-- > 0;) {
+			const uint8_t record[] = {
+				CLV_REC_HISTORY,   5, CLV_ANY_DEVICE, 3, (uint8_t)(d | 128), (uint8_t)(d >> 7 | 128),
+				(uint8_t)(d >> 14)};
+			memcpy(to, record, sizeof(record));
+			to += sizeof(record);
+		}
+	memcpy(to, "\x0a\0", 2);
+	cm_chunk(&file, records, (size_t)(to + 2 - records));
+	free(records);
+	const struct clv_input in = {.name = "t", .data = file.data, .size = file.size};
+	struct clv_trace *t = clv_import_memory(&in, &err);
+	ck_assert_msg(t != NULL, "%s", err.text);
+	ck_assert_uint_eq(t->history_count, DEVICES);
+	for (int d = 0; d < DEVICES; d++)
+		ck_assert_int_eq(t->histories[d].device, d);
 	clv_trace_free(t);
 	free(file.data);
 }
@@ -749,6 +783,6 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-CHECK_MAIN("clv", round_trips, empty_trace, bundled_recordings,  cut_anywhere,
-	   any_change_is_noticed, damaged_records, versions_and_additions, misleading_records, misleading_chunks,
-	   contradiction, files, full_disk, out_of_memory)
+CHECK_MAIN("clv", round_trips, empty_trace, bundled_recordings, cut_anywhere, any_change_is_noticed, damaged_records,
+	   versions_and_additions, misleading_records, misleading_chunks, many_devices, contradiction, files, full_disk,
+	   out_of_memory)

@@ -270,6 +270,29 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* What has no line ends is no log, and is not read to its end to see that. */
+START_TEST(lines_without_end)
+{
+	enum { LINE = 1 << 20 };
+	static const char head[] = HEADER "1,10:00:00,allocate,0x1000,8,0x0,";
+	char *text = malloc(sizeof(head) + LINE + 2);
+	size_t line = sizeof(head) - sizeof(HEADER);
+	memset(text, 'x', sizeof(head) + LINE + 2);
+	memcpy(text, head, sizeof(head) - 1);
+	text[sizeof(HEADER) - 1 + LINE] = '\n'; /* a line of just so many bytes */
+	struct clv_trace *t = import_bytes(text, sizeof(HEADER) + LINE);
+	ck_assert_msg(t != NULL, "%s", err.text);
+	ck_assert_uint_eq(t->histories[0].event_count, 1);
+	clv_trace_free(t);
+	text[sizeof(HEADER) - 1 + LINE] = 'x';
+	ck_assert_ptr_null(import_bytes(text, sizeof(head) + LINE));
+	ck_assert_msg(strstr(err.text, "line 2: a line of more than 1 MiB") != NULL, "%s", err.text);
+	ck_assert_ptr_null(import_bytes(text + sizeof(HEADER) - 1, line + LINE));
+	ck_assert_msg(strstr(err.text, "not a known trace") != NULL, "%s", err.text);
+	free(text);
+}
+END_TEST
+
 /* A process that was killed leaves half a line: what is before it counts. */
 START_TEST(cut_anywhere)
 {
@@ -333,4 +356,5 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-CHECK_MAIN("rmm_csv", rows, layouts, times, midnight, odd_rows, refusals, cut_anywhere, damaged_anywhere, out_of_memory)
+CHECK_MAIN("rmm_csv", rows, layouts, times, midnight, odd_rows, refusals, lines_without_end, cut_anywhere,
+	   damaged_anywhere, out_of_memory)

@@ -158,10 +158,11 @@ START_TEST(settings)
 		{"'max_split_size':'$int:18446744073708503040'", -1048576, 0},
 		{"'max_split_size':-1048576", -1048576, 0},
 		{"'max_split_size':null", -1, 0},
-		{"'max_split_size':'x'", -1, 0},
 		{"'garbage_collection_threshold':1", -1, 1},
-		{"'garbage_collection_threshold':'x'", -1, 0},
-		{"'roundup_power2_divisions':5,'expandable_segments':null", -1, 0},
+		{"'roundup_power2_divisions':null,'expandable_segments':null,'garbage_collection_threshold':null", -1,
+		 0},
+		{"'roundup_power2_divisions':{'x':1,'3':1},'expandable_segments':0,'PYTORCH_CUDA_ALLOC_CONF':null", -1,
+		 0},
 	};
 	char json[256];
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
@@ -305,11 +306,30 @@ START_TEST(parts)
 }
 END_TEST
 
+#define SET(text) "{'device_traces':[],'allocator_settings':" text "}"
+
 START_TEST(refusals)
 {
 	static const struct {
 		const char *json, *part;
 	} cases[] = {
+		{SET("5"), "'allocator_settings' is no dict"},
+		{SET("['max_split_size']"), "'allocator_settings' is no dict"},
+		{SET("{'PYTORCH_CUDA_ALLOC_CONF':5}"), "'PYTORCH_CUDA_ALLOC_CONF' is no text"},
+		{SET("{'PYTORCH_ALLOC_CONF':['a']}"), "'PYTORCH_ALLOC_CONF' is no text"},
+		{SET("{'max_split_size':'x'}"), "'max_split_size' is no integer of 64 bits"},
+		{SET("{'max_split_size':1.5}"), "'max_split_size' is no integer of 64 bits"},
+		{SET("{'garbage_collection_threshold':'x'}"), "'garbage_collection_threshold' is no finite number"},
+		{SET("{'expandable_segments':'False'}"), "'expandable_segments' is no boolean"},
+		{SET("{'expandable_segments':-1}"), "'expandable_segments' is no boolean"},
+		{SET("{'roundup_power2_divisions':5}"), "'roundup_power2_divisions' is no dict"},
+		{SET("{'roundup_power2_divisions':{'4':'x'}}"), "'roundup_power2_divisions' is no table of numbers"},
+		{"[{'address':512,'total_size':0,'blocks':[],'is_expandable':'False'}]",
+		 "'is_expandable' is neither true nor false"},
+		{"[{'address':512,'total_size':0,'blocks':[],'is_expandable':0.5}]",
+		 "'is_expandable' is neither true nor false"},
+		{"[" SEG("0", "512", "512", "{'size':512,'requested_size':513,'state':'active_allocated'}") "]",
+		 "a block in use of 512 bytes, of which 513 were requested"},
 		{"5", "holds no dict"},
 		{"null", "holds no dict"},
 		{"'x'", "holds no dict"},
@@ -340,8 +360,8 @@ START_TEST(refusals)
 		{TRACE(EV("alloc", "true", "8")), "'addr' is no integer"},
 		{TRACE(EV("alloc", "512", "-8")), "'size' is -8, which no size can be"},
 		{TRACE(EV("alloc", "-512", "8")), "'addr' is -512, which no address can be"},
-		{TRACE(EV("alloc", "512", "'$int:9223372036854775808'")), "'size' is no number below 2^63"},
-		{TRACE(EV("alloc", "'$int:18446744073709551615'", "8")), "'addr' is no number below 2^63"},
+		{TRACE(EV("alloc", "512", "'$int:9223372036854775808'")), "'size' is no integer below 2^63"},
+		{TRACE(EV("alloc", "'$int:18446744073709551615'", "8")), "'addr' is no integer below 2^63"},
 		{TRACE(EV("alloc", "512", "-9223372036854775808")), "which no size can be"},
 		{TRACE(EV("alloc", "9223372036854775807", "8")), "ends beyond 2^63"},
 		{TRACE("{'action':'oom','device_free':-1,'size':8}"), "'device_free' is -1"},
@@ -376,6 +396,80 @@ START_TEST(refusals)
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
 		import_refused(cases[i].json, cases[i].part);
+}
+END_TEST
+
+#define PUT(f, bytes) fwrite(bytes, 1, sizeof(bytes) - 1, f)
+#define TEXT1(n, text) "X" n "\0\0\0" text
+#define STATE TEXT1("\5", "state") TEXT1("\10", "inactive")
+
+static void import_stream_refused(FILE *f, char **data, size_t *size, const char *part)
+{
+	fclose(f);
+	ck_assert_msg(!import_bytes(*data, *size), "accepted: %s", part);
+	ck_assert_msg(strncmp(err.text, "s: offset ", 10) == 0 && strstr(err.text, part), "%s, not %s", err.text, part);
+	free(*data);
+}
+
+/* A reference takes two bytes, so without bounds a small file could ask for any amount of time or memory. */
+START_TEST(used_again_and_again)
+{
+	enum { ITEMS = 3000, USES = 3000 };
+	char *data;
+	size_t size;
+	/* a dict of many keys, in a list many times */
+	FILE *f = open_memstream(&data, &size);
+	PUT(f, "\x80\2}(" TEXT1("\1", "x") "](}q\1(");
+	for (int i = 0; i < ITEMS; i++)
+		PUT(f, "K\5N");
+	PUT(f, "u");
+	for (int i = 0; i < USES; i++)
+		PUT(f, "h\1");
+	PUT(f, "eu.");
+	import_stream_refused(f, &data, &size, "used again so often");
+	/* the history of one device is that of many */
+	f = open_memstream(&data, &size);
+	PUT(f, "\x80\2}(" TEXT1("\15", "device_traces") "](]q\1(");
+	for (int i = 0; i < ITEMS; i++)
+		PUT(f, "}(" TEXT1("\6", "action") TEXT1("\10", "snapshot") "u");
+	PUT(f, "e");
+	for (int i = 0; i < USES; i++)
+		PUT(f, "h\1");
+	PUT(f, "eu.");
+	import_stream_refused(f, &data, &size, "one list of events many times");
+	/* the blocks of one segment are those of many */
+	f = open_memstream(&data, &size);
+	PUT(f, "\x80\2](]q\1(");
+	for (int i = 0; i < ITEMS; i++)
+		PUT(f, "}(" STATE TEXT1("\4", "size") "K\0u");
+	PUT(f, "eh\1"
+	       "00");
+	for (int i = 0; i < USES; i++)
+		PUT(f, "}(" TEXT1("\7", "address") "K\0" TEXT1("\12", "total_size") "K\0" TEXT1("\6", "blocks") "h\1u");
+	PUT(f, "e.");
+	import_stream_refused(f, &data, &size, "one list of blocks belongs to many segments");
+}
+END_TEST
+
+/* An importer must not go through gigabytes for the end of a line that no file of its kind has. */
+START_TEST(lines_without_end)
+{
+	char *zeros = calloc(1, 2 << 20);
+	memcpy(zeros, "\x80\2I", 3);
+	ck_assert_ptr_null(import_bytes(zeros, 2 << 20));
+	ck_assert_str_eq(err.text, "s: offset 2: not a valid pickle: INT is no number");
+	free(zeros);
+}
+END_TEST
+
+/* A segment without blocks, in a snapshot without any. */
+START_TEST(no_blocks_at_all)
+{
+	struct clv_trace *t = import_ok("{'segments':[{'address':512,'total_size':0,'blocks':[]}],"
+					"'device_traces':[[{'action':'snapshot'}]]}");
+	ck_assert_uint_eq(t->histories[0].segment_count, 1);
+	ck_assert_uint_eq(t->histories[0].block_record_count, 0);
+	clv_trace_free(t);
 }
 END_TEST
 
@@ -619,5 +713,6 @@ START_TEST(mapped_files)
 }
 END_TEST
 
-CHECK_MAIN("torch_import", every_key, settings, harmless_gaps, several_devices, parts, refusals, offsets, other_files,
-	   paths, cut_anywhere, damaged_anywhere, out_of_memory, long_histories, mapped_files)
+CHECK_MAIN("torch_import", every_key, settings, harmless_gaps, several_devices, parts, refusals, used_again_and_again,
+	   lines_without_end, no_blocks_at_all, offsets, other_files, paths, cut_anywhere, damaged_anywhere,
+	   out_of_memory, long_histories, mapped_files)

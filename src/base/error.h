@@ -8,7 +8,7 @@
 #include "base.h"
 
 struct clv_error {
-	char text[512]; /* empty: no error yet */
+	char text[4096 + 512]; /* empty: no error yet. Room for the longest path and a reason after it */
 };
 
 /* Formats the sentence; keeps the first error if one is set already, since the first is the cause. Returns false, so that

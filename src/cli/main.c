@@ -67,6 +67,7 @@ int main(int argc, char **argv)
 	hold_standard_streams();
 	/* A reader that goes away is a write error like a full disk, and is told in the same way. */
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow further */
 	int status = run(argc, argv);
 	errno = 0;
 	bool bad = ferror(stdout) != 0;

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 #include <zstd.h>
@@ -39,6 +40,7 @@ struct reader {
 	bool ended;      /* END was read */
 	struct part *parts;
 	size_t part_count, part_cap;
+	struct clv_map part_index; /* device to part: a file may have many, and a record for each by turns */
 	size_t stream_cap, string_cap, stack_cap, frame_cap;
 	struct span fields[MAX_FIELDS]; /* of the record that is read; at == NULL: absent */
 	uint64_t *addresses;            /* by number, in an EVENTS record */
@@ -139,13 +141,17 @@ static struct part *part_of(struct reader *r)
 		damaged(r, "a device number that cannot be");
 		return NULL;
 	}
-	for (size_t i = 0; i < r->part_count; i++)
-		if (r->parts[i].h.device == (int)device)
-			return &r->parts[i];
-	if (!clv_mem_reserve(&r->parts, &r->part_cap, r->part_count + 1, sizeof(*r->parts))) {
+	uint32_t known = clv_map_get(&r->part_index, device);
+	if (known != CLV_MAP_NONE)
+		return &r->parts[known];
+	struct clv_map_slot *slot = clv_mem_reserve(&r->parts, &r->part_cap, r->part_count + 1, sizeof(*r->parts))
+					    ? clv_map_slot(&r->part_index, device)
+					    : NULL;
+	if (!slot) {
 		no_memory(r);
 		return NULL;
 	}
+	slot->value = (uint32_t)r->part_count;
 	r->parts[r->part_count] = (struct part){.h = {.device = (int)device}};
 	return &r->parts[r->part_count++];
 }
@@ -429,6 +435,7 @@ static bool read_blocks(struct reader *r)
 			return damaged(r, "blocks");
 		b.requested = b.size - clv_unzigzag(less);
 		if (b.size > INT64_MAX || b.requested > INT64_MAX || b.state > CLV_BLOCK_PENDING_FREE ||
+		    (b.state != CLV_BLOCK_INACTIVE && b.requested > b.size) ||
 		    (stack != CLV_NO_STACK && stack >= r->trace->stack_count))
 			return damaged(r, "a block that cannot be");
 		b.stack = (uint32_t)stack;
@@ -573,6 +580,12 @@ static bool note_truncation(struct reader *r, size_t offset)
 	return r->trace->note || no_memory(r);
 }
 
+static int by_device(const void *a, const void *b)
+{
+	const struct clv_history *x = a, *y = b;
+	return x->device < y->device ? -1 : x->device > y->device;
+}
+
 static bool settle(struct reader *r)
 {
 	struct clv_trace *t = r->trace;
@@ -582,13 +595,12 @@ static bool settle(struct reader *r)
 	t->histories = clv_mem_zalloc(r->part_count, sizeof(*t->histories));
 	if (!t->histories)
 		return no_memory(r);
-	for (size_t i = 0; i < r->part_count; i++) { /* sorted by device; there are few */
-		uint32_t at = t->history_count++;
-		for (; at > 0 && t->histories[at - 1].device > r->parts[i].h.device; at--)
-			t->histories[at] = t->histories[at - 1];
-		t->histories[at] = r->parts[i].h;
+	for (size_t i = 0; i < r->part_count; i++) {
+		t->histories[t->history_count++] = r->parts[i].h;
 		r->parts[i].h = (struct clv_history){0};
 	}
+	if (t->history_count > 1)
+		qsort(t->histories, t->history_count, sizeof(*t->histories), by_device);
 	if (!t->torch.conf && !(t->torch.conf = clv_mem_strndup("", 0)))
 		return no_memory(r);
 	for (uint32_t i = 0; i < t->history_count; i++)
@@ -625,6 +637,7 @@ static void reader_clear(struct reader *r)
 		clv_mem_free(h->pools);
 	}
 	clv_mem_free(r->parts);
+	clv_map_free(&r->part_index);
 	clv_mem_free(r->addresses);
 	clv_mem_free(r->seen);
 	clv_mem_free(r->raw);

@@ -254,11 +254,17 @@ static bool push_long(struct clv_pickle *p, const uint8_t *b, size_t len)
 	return clv_pk_push(p, clv_pk_opaque(p)); /* no number of ours is that large */
 }
 
+#define MAX_LINE 65536 /* no number of ours takes as many digits */
+
 /* The line of a text form, without its end. */
 static bool text_line(struct clv_pickle *p, const uint8_t **text, size_t *len)
 {
 	const uint8_t *from = p->in->data + p->pos;
-	const uint8_t *end = memchr(from, '\n', p->in->size - p->pos);
+	size_t left = p->in->size - p->pos;
+	const uint8_t *end = memchr(from, '\n', clv_min_u64(left, MAX_LINE));
+	if (!end && left >= MAX_LINE)
+		return clv_pickle_error(p, p->op_at, "not a valid pickle: %s is no number",
+					ops[p->in->data[p->op_at]].name);
 	if (!end)
 		return truncated(p);
 	*text = from;

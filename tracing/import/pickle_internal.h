@@ -55,6 +55,7 @@ struct clv_pickle {
 	size_t string_count, string_cap;
 	struct clv_map string_index; /* hash to string */
 	clv_pk last_pair;
+	uint64_t read_again; /* items of shared objects that were looked at each time such an object was used */
 };
 
 const char *clv_pickle_op_name(uint8_t op);

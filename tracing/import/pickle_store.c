@@ -331,6 +331,22 @@ static void become(struct clv_pickle *p, clv_pk *slot, clv_pk record)
 	clv_pk_release(p, old);
 }
 
+/* A shared object is gone through at each use, and a use takes two bytes of the file: without a bound a small file could
+ * keep the reader busy for ever. Writers share at most lists of frames, for which this leaves room. */
+#define READ_AGAIN 64 /* items a byte of the file */
+
+static bool count_use(struct clv_pickle *p, const struct clv_pk_object *o)
+{
+	if (!o->shared)
+		return true;
+	p->read_again += o->len;
+	return p->read_again / READ_AGAIN <= p->in->size ||
+	       clv_pickle_error(p, p->op_at,
+				"lists or dicts are used again so often that this is no memory snapshot; the one used "
+				"here begins at offset %llu",
+				(unsigned long long)o->offset);
+}
+
 /* A list that became the value of a key may turn into a record. */
 static bool settle_list(struct clv_pickle *p, clv_pk *slot)
 {
@@ -338,6 +354,8 @@ static bool settle_list(struct clv_pickle *p, clv_pk *slot)
 	clv_pk record = *slot;
 	if (o->len == 0)
 		return true;
+	if (!count_use(p, o))
+		return false;
 	if (!p->user.list(p->user.arg, p, o->items, o->len, &record))
 		return false;
 	if (record != *slot)
@@ -350,6 +368,8 @@ static bool settle_dict(struct clv_pickle *p, clv_pk *slot)
 {
 	const struct clv_pk_object *o = clv_pk_object_of(p, *slot);
 	clv_pk record = clv_pk_make(CLV_PK_OPAQUE, o->offset);
+	if (!count_use(p, o))
+		return false;
 	if (o->len && !p->user.dict(p->user.arg, p, o->items, o->len, o->offset, &record))
 		return false;
 	become(p, slot, record);

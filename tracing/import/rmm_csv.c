@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #define MAX_COLUMNS 64
+#define MAX_LINE ((size_t)1 << 20) /* what has a longer line is no log: it need not be read to its end */
 #define DAY_US ((uint64_t)86400 * 1000000)
 #define SLOW_US ((uint64_t)60 * 1000000) /* a thread is not this late */
 
@@ -34,6 +35,7 @@ struct log {
 	uint64_t line;       /* from 1 */
 	bool complete;       /* the line ended in a newline */
 	bool no_memory;      /* out of host memory */
+	bool too_long;       /* a line of more than MAX_LINE bytes: nothing is read beyond */
 	struct cell header;
 	int place[COL_COUNT]; /* column in the file, or -1 */
 	int cells_needed;
@@ -72,17 +74,21 @@ static bool is(struct cell c, const char *text)
 	return c.len == strlen(text) && strncasecmp(c.text, text, c.len) == 0;
 }
 
-/* The next line that is not blank. false at the end. */
+/* The next line that is not blank. false at the end, and at a line that is too long. */
 static bool next_line(struct log *l, struct cell *line)
 {
 	while (l->pos < l->in->size) {
 		const char *from = (const char *)l->in->data + l->pos;
-		const char *end = memchr(from, '\n', l->in->size - l->pos);
+		size_t left = l->in->size - l->pos;
+		const char *end = memchr(from, '\n', clv_min_u64(left, MAX_LINE + 1));
 		l->complete = end != NULL;
-		if (!end)
-			end = (const char *)l->in->data + l->in->size;
 		l->line_at = l->pos;
 		l->line++;
+		l->too_long = !end && left > MAX_LINE;
+		if (l->too_long)
+			return false;
+		if (!end)
+			end = from + left;
 		l->pos += (size_t)(end - from) + (l->complete ? 1 : 0);
 		*line = trim(from, end);
 		if (line->len)
@@ -311,7 +317,8 @@ static bool read_log(struct log *l)
 	while (next_line(l, &line)) {
 		if (line.len == header.len && memcmp(line.text, header.text, line.len) == 0)
 			continue; /* logs that were put together */
-		struct clv_error err = {{0}}, *outer = l->err;
+		struct clv_error err, *outer = l->err;
+		err.text[0] = '\0'; /* and no more of it: there may be millions of lines */
 		uint32_t before = l->history->event_count;
 		l->err = &err;
 		bool ok = read_row(l, line);
@@ -330,7 +337,7 @@ static bool read_log(struct log *l)
 		l->trace->note = clv_mem_strndup(text, (size_t)n);
 		return l->trace->note || no_memory(l);
 	}
-	return true;
+	return !l->too_long || refuse(l, "a line of more than 1 MiB", (struct cell){NULL, 0});
 }
 
 static bool log_init(struct log *l, const struct clv_input *in, struct clv_error *err)

@@ -41,7 +41,7 @@ static bool get_number(struct clv_pickle *p, uint64_t offset, uint32_t key, clv_
 					(long long)negative,
 					key == CLV_S_ADDR || key == CLV_S_ADDRESS ? "address" : "size");
 	if (clv_pk_tag(v) == CLV_PK_BIG || clv_pk_tag(v) == CLV_PK_OPAQUE)
-		return clv_pickle_error(p, offset, "'%s' is no number below 2^63", known_names[key]);
+		return clv_pickle_error(p, offset, "'%s' is no integer below 2^63", known_names[key]);
 	return clv_pickle_error(p, offset, "'%s' is no integer", known_names[key]);
 }
 
@@ -62,6 +62,14 @@ static bool get_stream(struct clv_snapshot *s, struct clv_pickle *p, uint64_t of
 	}
 	*out = s->last_stream;
 	return true;
+}
+
+/* True or False; also 0 and 1, as other writers have them. */
+static bool get_bool(struct clv_pickle *p, uint64_t offset, uint32_t key, clv_pk v, bool *out)
+{
+	bool known = clv_pk_tag(v) == CLV_PK_BOOL || (clv_pk_tag(v) == CLV_PK_INT && clv_pk_payload(v) <= 1);
+	*out = clv_pk_payload(v) != 0;
+	return known || clv_pickle_error(p, offset, "'%s' is neither true nor false", known_names[key]);
 }
 
 /* Frames are data for people: what is odd about them is no reason to refuse a file. */
@@ -201,6 +209,9 @@ static bool make_block(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 	}
 	if (!has_size)
 		return missing(p, offset, "a block", CLV_S_SIZE);
+	if (b.state != CLV_BLOCK_INACTIVE && b.requested > b.size) /* a free one keeps what was asked of a larger one */
+		return clv_pickle_error(p, offset, "a block in use of %llu bytes, of which %llu were requested",
+					(unsigned long long)b.size, (unsigned long long)b.requested);
 	if (s->block_count >= CLV_PK_RECORD_MAX)
 		return clv_pickle_error(p, offset, "more than %u blocks", CLV_PK_RECORD_MAX);
 	if (!clv_mem_reserve(&s->blocks, &s->block_cap, s->block_count + 1, sizeof(*s->blocks)))
@@ -213,6 +224,9 @@ static bool make_block(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 /* Copies blocks that do not lie together, or belong to another segment already, to the end. */
 static bool copy_blocks(struct clv_snapshot *s, struct clv_pickle *p, uint64_t first, uint64_t count)
 {
+	s->copied += count;
+	if (s->copied > s->size)
+		return clv_pickle_error(p, clv_pickle_offset(p), "one list of blocks belongs to many segments");
 	if (s->block_count + count > CLV_PK_RECORD_MAX)
 		return clv_pickle_error(p, clv_pickle_offset(p), "more than %u blocks", CLV_PK_RECORD_MAX);
 	if (!clv_mem_reserve(&s->blocks, &s->block_cap, s->block_count + (size_t)count, sizeof(*s->blocks)))
@@ -310,7 +324,8 @@ static bool make_segment(struct clv_snapshot *s, struct clv_pickle *p, const clv
 				return clv_pickle_error(p, offset, "'segment_pool_id' is no pair of integers");
 			break;
 		case CLV_S_IS_EXPANDABLE:
-			t.r.expandable = clv_pk_payload(v) != 0;
+			if (!get_bool(p, offset, key, v, &t.r.expandable))
+				return false;
 			break;
 		case CLV_S_FRAMES:
 			t.r.stack = get_stack(v);

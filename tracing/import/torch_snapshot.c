@@ -184,11 +184,15 @@ static bool hand_out_events(struct clv_snapshot *s, struct clv_pickle *p, clv_pk
 	if (!s->first_events)
 		return clv_pickle_no_memory(p);
 	s->first_event_count = devices;
+	uint64_t all = 0;
 	for (size_t d = 0; d < devices; d++) {
 		struct clv_history *h = history_of(s->trace, d);
 		uint64_t total, first;
 		if (!count_events(p, lists[d], &total))
 			return false;
+		all += total;
+		if (all > s->size)
+			return clv_pickle_error(p, offset, "'device_traces' has one list of events many times");
 		h->event_count = (uint32_t)total;
 		s->first_events[d] = total && is_one_run(p, lists[d], &first) ? first : SIZE_MAX;
 		if (total == 0)
@@ -287,7 +291,9 @@ static bool fill_state(struct clv_snapshot *s, struct clv_pickle *p, struct clv_
 		end = r.addr + r.size;
 		if (!pool_index(s, p, h, &pools_cap, &known, t, &r.pool))
 			goto out;
-		memcpy(&h->blocks[h->block_record_count], &s->blocks[r.first_block], r.blocks * sizeof(*h->blocks));
+		if (r.blocks)
+			memcpy(&h->blocks[h->block_record_count], &s->blocks[r.first_block],
+			       r.blocks * sizeof(*h->blocks));
 		r.first_block = h->block_record_count;
 		h->block_record_count += r.blocks;
 		h->segments[h->segment_count++] = r;
@@ -348,42 +354,72 @@ static bool hand_out_state(struct clv_snapshot *s, struct clv_pickle *p)
 	return true;
 }
 
+/* A setting that is there and is not what PyTorch writes: passed over, it would give a baseline of other settings. */
+static bool wrong_setting(struct clv_pickle *p, uint64_t offset, enum clv_snapshot_string key, const char *kind)
+{
+	return clv_pickle_error(p, offset, "the setting '%s' is no %s", strings[key], kind);
+}
+
+static bool read_roundup(struct clv_snapshot *s, struct clv_pickle *p, clv_pk table, uint64_t offset)
+{
+	struct clv_torch_recorded *t = &s->trace->torch;
+	const clv_pk *items;
+	size_t count, len;
+	uint64_t table_offset, divisions;
+	const char *key;
+	if (clv_pk_tag(table) == CLV_PK_NONE)
+		return true;
+	if (clv_pk_tag(table) != CLV_PK_DICT || !clv_pickle_items(p, table, &items, &count, &table_offset))
+		return wrong_setting(p, offset, CLV_S_ROUNDUP, "dict");
+	for (size_t i = 0; i + 1 < count; i += 2) { /* "1", "2", "4", ... "32768": MiB */
+		if (!clv_pickle_string(p, items[i], &key, &len))
+			continue;
+		if (!clv_pickle_u64(p, items[i + 1], &divisions) || divisions > UINT32_MAX)
+			return wrong_setting(p, table_offset, CLV_S_ROUNDUP, "table of numbers");
+		uint64_t mib = 0;
+		for (size_t k = 0; k < len && k < 6 && key[k] >= '0' && key[k] <= '9'; k++)
+			mib = mib * 10 + (uint64_t)(key[k] - '0');
+		if (clv_is_pow2(mib) && clv_log2(mib) < CLV_ARRAY_LEN(t->roundup))
+			t->roundup[clv_log2(mib)] = (uint32_t)divisions;
+	}
+	return true;
+}
+
 static bool read_settings(struct clv_snapshot *s, struct clv_pickle *p, clv_pk settings)
 {
 	struct clv_torch_recorded *t = &s->trace->torch;
 	const clv_pk *items;
 	size_t count, len = 0;
-	uint64_t offset, u;
+	uint64_t offset = 0, u;
 	const char *text = "";
+	enum clv_snapshot_string key = CLV_S_CONF;
 	t->max_split_size = -1;
-	t->present = clv_pk_tag(settings) == CLV_PK_DICT;
+	t->present = clv_pk_tag(settings) != CLV_PK_NONE;
 	if (t->present) {
-		if (!clv_pickle_string(p, lookup(p, settings, CLV_S_CONF), &text, &len))
-			clv_pickle_string(p, lookup(p, settings, CLV_S_NEW_CONF), &text, &len);
+		if (clv_pk_tag(settings) != CLV_PK_DICT || !clv_pickle_items(p, settings, &items, &count, &offset))
+			return clv_pickle_error(p, place_of(settings, 0), "'allocator_settings' is no dict");
+		clv_pk v = lookup(p, settings, key);
+		if (clv_pk_tag(v) == CLV_PK_NONE)
+			v = lookup(p, settings, key = CLV_S_NEW_CONF);
+		if (clv_pk_tag(v) != CLV_PK_NONE && !clv_pickle_string(p, v, &text, &len))
+			return wrong_setting(p, offset, key, "text");
 		/* an int64 view of a size_t; some versions write the size_t */
-		clv_pk v = lookup(p, settings, CLV_S_MAX_SPLIT_SIZE);
+		v = lookup(p, settings, CLV_S_MAX_SPLIT_SIZE);
 		if (clv_pickle_u64(p, v, &u))
 			t->max_split_size = (int64_t)u;
-		else
-			clv_pickle_i64(p, v, &t->max_split_size);
-		if (!clv_pickle_double(p, lookup(p, settings, CLV_S_GC_THRESHOLD), &t->gc_threshold) ||
-		    !isfinite(t->gc_threshold))
-			t->gc_threshold = 0;
+		else if (clv_pk_tag(v) != CLV_PK_NONE && !clv_pickle_i64(p, v, &t->max_split_size))
+			return wrong_setting(p, offset, CLV_S_MAX_SPLIT_SIZE, "integer of 64 bits");
+		v = lookup(p, settings, CLV_S_GC_THRESHOLD);
+		if (clv_pk_tag(v) != CLV_PK_NONE &&
+		    (!clv_pickle_double(p, v, &t->gc_threshold) || !isfinite(t->gc_threshold)))
+			return wrong_setting(p, offset, CLV_S_GC_THRESHOLD, "finite number");
 		v = lookup(p, settings, CLV_S_EXPANDABLE_SEGMENTS);
-		t->expandable = clv_pk_tag(v) <= CLV_PK_INT && clv_pk_payload(v) != 0;
-		if (!clv_pickle_items(p, lookup(p, settings, CLV_S_ROUNDUP), &items, &count, &offset))
-			count = 0;
-		for (size_t i = 0; i + 1 < count; i += 2) { /* "1", "2", "4", ... "32768": MiB */
-			const char *key;
-			size_t key_len;
-			if (!clv_pickle_string(p, items[i], &key, &key_len) || !clv_pickle_u64(p, items[i + 1], &u))
-				continue;
-			uint64_t mib = 0;
-			for (size_t k = 0; k < key_len && k < 6 && key[k] >= '0' && key[k] <= '9'; k++)
-				mib = mib * 10 + (uint64_t)(key[k] - '0');
-			if (clv_is_pow2(mib) && clv_log2(mib) < CLV_ARRAY_LEN(t->roundup))
-				t->roundup[clv_log2(mib)] = u <= UINT32_MAX ? (uint32_t)u : 0;
-		}
+		if (clv_pk_tag(v) != CLV_PK_NONE && clv_pk_tag(v) != CLV_PK_BOOL &&
+		    (clv_pk_tag(v) != CLV_PK_INT || clv_pk_payload(v) > 1))
+			return wrong_setting(p, offset, CLV_S_EXPANDABLE_SEGMENTS, "boolean");
+		t->expandable = clv_pk_payload(v) != 0;
+		if (!read_roundup(s, p, lookup(p, settings, CLV_S_ROUNDUP), offset))
+			return false;
 	}
 	t->conf = clv_mem_strndup(text, clv_min_u64(len, MAX_TEXT));
 	return t->conf || clv_pickle_no_memory(p);
@@ -510,7 +546,8 @@ static bool read_snapshot(struct clv_snapshot *s, const struct clv_input *in)
 
 static bool snapshot_init(struct clv_snapshot *s, const struct clv_input *in, struct clv_error *err)
 {
-	*s = (struct clv_snapshot){.err = err, .name = in->name, .last_stream = UINT32_MAX, .refused = SIZE_MAX};
+	*s = (struct clv_snapshot){
+		.err = err, .name = in->name, .size = in->size, .last_stream = UINT32_MAX, .refused = SIZE_MAX};
 	s->trace = clv_mem_zalloc(1, sizeof(*s->trace));
 	if (!s->trace)
 		return clv_error_set(err, "%s: out of host memory", in->name);

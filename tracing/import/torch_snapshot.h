@@ -76,10 +76,12 @@ struct clv_snapshot {
 	struct clv_trace *trace;
 	struct clv_error *err;
 	const char *name;
+	uint64_t size; /* bytes of the file: each event or block takes more than one, so it holds fewer */
 	struct clv_event_record *events;
 	size_t event_count, event_cap;
 	struct clv_block_record *blocks;
 	size_t block_count, block_cap;
+	uint64_t copied; /* blocks that were copied, for a list of them was used again */
 	struct clv_snapshot_segment *segments;
 	size_t segment_count, segment_cap;
 	struct clv_frame_record *frames; /* different ones; file and function are numbers of the reader's strings */

@@ -44,5 +44,9 @@ struct clv_policy *clv_policy_open(const struct clv_policy_config *config, const
 	if (!clv_policy_known(name, err))
 		return NULL;
 	const char *colon = strchr(name, ':');
-	return policies[find(name)].open(config, colon ? colon + 1 : "", err);
+	struct clv_error why = {{0}};
+	struct clv_policy *policy = policies[find(name)].open(config, colon ? colon + 1 : "", &why);
+	if (!policy) /* there may be several: which of them */
+		clv_error_set(err, "policy '%.200s': %s", name, why.text);
+	return policy;
 }
