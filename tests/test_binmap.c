@@ -108,18 +108,16 @@ static void compare(uint64_t size)
 	unsigned walked = 0;
 	uint64_t last = 0;
 	for (const struct clv_bin_node *n = up; n; n = clv_bin_up(&map, n, size)) {
-		ck_assert_uint_ge(n->size, size);
-		ck_assert(n->size >= last || near(n->size, last));
+		if (n->size < size || !(n->size >= last || near(n->size, last)) || ++walked > NODES)
+			ck_abort_msg("the walk up from %" PRIu64 " comes to %" PRIu64, size, n->size);
 		last = n->size;
-		ck_assert_uint_le(++walked, NODES);
 	}
 	walked = 0;
 	last = UINT64_MAX;
 	for (const struct clv_bin_node *n = down; n; n = clv_bin_down(&map, n, size)) {
-		ck_assert_uint_le(n->size, size);
-		ck_assert(n->size <= last || near(last, n->size));
+		if (n->size > size || !(n->size <= last || near(last, n->size)) || ++walked > NODES)
+			ck_abort_msg("the walk down from %" PRIu64 " comes to %" PRIu64, size, n->size);
 		last = n->size;
-		ck_assert_uint_le(++walked, NODES);
 	}
 }
 

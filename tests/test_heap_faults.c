@@ -103,9 +103,10 @@ static void close_rig(void)
 
 static const char *const all_settings[] = {NULL, "growth:tight"};
 
-static void sweep_calls(bool after, enum clv_result result)
+/* Of four: two scenarios under two settings each. */
+static void sweep_calls(size_t first, size_t last, bool after, enum clv_result result)
 {
-	for (size_t s = 0; s < 2 * CLV_ARRAY_LEN(scenarios); s++) {
+	for (size_t s = first; s <= last; s++) {
 		uint64_t k = 1, injected;
 		do {
 			open_rig(k, all_settings[s % 2]);
@@ -122,20 +123,20 @@ static void sweep_calls(bool after, enum clv_result result)
 
 START_TEST(each_call_fails_once)
 {
-	sweep_calls(false, CLV_OK);
+	sweep_calls(0, 3, false, CLV_OK);
 }
 END_TEST
 
 START_TEST(each_call_fails_otherwise)
 {
-	sweep_calls(false, CLV_CAPTURING);
+	sweep_calls(1, 2, false, CLV_CAPTURING);
 }
 END_TEST
 
 /* The request that failed is repeated with the driver well; afterwards calls fail again. */
 START_TEST(all_calls_fail_from_one_on)
 {
-	sweep_calls(true, CLV_OK);
+	sweep_calls(0, 3, true, CLV_OK);
 }
 END_TEST
 

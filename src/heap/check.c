@@ -78,9 +78,14 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 		const struct clv_frame *f = clv_frame_at(a, at);
 		if (mapped != (f != NULL))
 			return clv_error_set(err, "space: the page at %#" PRIx64 " is %s", at, f ? "mapped under nothing" : "not mapped");
-		at = f ? clv_frame_end(f) : clv_align_down(at, CLV_PAGE) + CLV_PAGE;
-		if (!f && e->size > 64 * CLV_GIB) /* a sample of a large gap */
-			break;
+		if (f) {
+			at = clv_frame_end(f);
+			continue;
+		}
+		/* of what is not mapped, the pages near both ends and a sample of the rest */
+		bool near = at - e->addr < 64 * CLV_PAGE || clv_extent_end(e) - at <= 64 * CLV_PAGE;
+		uint64_t skip = near ? CLV_PAGE : clv_max_u64(e->size / 256, CLV_PAGE);
+		at = clv_align_down(clv_min_u64(at + skip, clv_max_u64(at + CLV_PAGE, clv_extent_end(e) - 64 * CLV_PAGE)), CLV_PAGE);
 	}
 	return true;
 }
