@@ -415,6 +415,29 @@ START_TEST(headroom_against_others)
 }
 END_TEST
 
+/* Others have taken of the headroom already: the heap does not grow, but what it holds it may use, also by giving frames back
+ * and buying others for them. */
+START_TEST(headroom_that_is_gone)
+{
+	open_heap(512 * CLV_MIB, "growth:tight");
+	cleave_ptr p[9];
+	for (int i = 0; i < 9; i++)
+		p[i] = get(1, 23 * CLV_MIB - 512);
+	for (int i = 0; i < 9; i += 2)
+		give(p[i], 1);
+	uint64_t held = clv_sim_used(sim, 0);
+	ck_assert_int_eq(cleave_heap_set_headroom(heap, 0, 200 * CLV_MIB), 0);
+	clv_sim_set_foreign(sim, 0, 200 * CLV_MIB);
+	clv_sim_complete(sim, stream(1));
+	cleave_ptr q = get(2, 70 * CLV_MIB);
+	ck_assert_uint_le(clv_sim_used(sim, 0), held);
+	ck_assert_uint_gt(stats_of(0).frames_released, 0);
+	give(q, 2);
+	refused(2, 130 * CLV_MIB, -ENOMEM);
+	close_heap();
+}
+END_TEST
+
 /* Other users of the device take memory and give it back. */
 START_TEST(others_on_the_device)
 {
@@ -603,5 +626,5 @@ END_TEST
 
 CHECK_MAIN("heap", arguments_that_make_no_sense, settings_that_make_no_sense, devices_that_cannot, nothing_asked_nothing_freed,
 	   wrong_pointers, blocks_by_pointer, sizes_at_the_end_of_numbers, devices_are_apart, statistics, limits, a_hole_under_a_low_limit,
-	   headroom, headroom_against_others, others_on_the_device, less_than_the_driver_said, trims, trims_of_small_blocks, reports, refusals_of_the_driver,
+	   headroom, headroom_against_others, headroom_that_is_gone, others_on_the_device, less_than_the_driver_said, trims, trims_of_small_blocks, reports, refusals_of_the_driver,
 	   the_last_hole_that_fits)

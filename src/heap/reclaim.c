@@ -41,6 +41,7 @@ struct fill {
 	} missing[MISSING_MAX];
 	unsigned count;
 	uint64_t need; /* bytes of `missing` */
+	uint64_t held_before; /* when the request came */
 	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
 };
 
@@ -193,7 +194,8 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 	struct clv_arena *a = f->a;
 	if (a->headroom) { /* others may have taken of it since we asked */
 		clv_reclaim_refresh(a);
-		if (a->held + f->need > clv_reclaim_cap(a))
+		/* what has just been released for this is no growth */
+		if (a->held + f->need > clv_max_u64(clv_reclaim_cap(a), f->held_before))
 			return false;
 	}
 	uint64_t least = clv_purchase_least(a, f->rq);
@@ -280,6 +282,7 @@ struct ladder {
 	const struct clv_request *rq;
 	enum clv_result refused; /* by the driver, other than for want of memory */
 	bool short_of;           /* it was for want of memory */
+	uint64_t held;           /* at the start */
 };
 
 static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
@@ -289,7 +292,7 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 		return clv_space_carve(l->a, hit.hole, hit.addr, l->rq->size, l->rq->slot->index);
 	unsigned n = clv_place(l->a, l->rq, windows);
 	for (unsigned i = 0; i < n; i++) {
-		struct fill f = {.a = l->a, .rq = l->rq};
+		struct fill f = {.a = l->a, .rq = l->rq, .held_before = l->held};
 		if (fill_window(&f, &windows[i], cap, reclaim)) {
 			if (clv_pool_reserve(&l->a->extents, 2)) /* moves may have used up what was there */
 				return take_window(l->a, l->rq, &windows[i]);
@@ -389,7 +392,7 @@ struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_reque
 		*why = -ENOSPC;
 		return NULL;
 	}
-	struct ladder l = {.a = a, .rq = rq};
+	struct ladder l = {.a = a, .rq = rq, .held = a->held};
 	a->host_out = false;
 	struct clv_extent *e = climb(&l);
 	if (!e)
