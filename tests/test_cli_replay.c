@@ -5,6 +5,7 @@
  */
 #include "cli_run.h"
 #include "pickle_maker.h"
+#include "json_expect.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -38,20 +39,6 @@ static json_t *at(const json_t *doc, const char *list, size_t i)
 	json_t *v = json_array_get(json_object_get(doc, list), i);
 	ck_assert_msg(v != NULL, "no %s[%zu]", list, i);
 	return v;
-}
-
-static json_int_t whole(const json_t *object, const char *key)
-{
-	const json_t *v = json_object_get(object, key);
-	ck_assert_msg(json_is_integer(v), "%s is no whole number", key);
-	return json_integer_value(v);
-}
-
-static double real(const json_t *object, const char *key)
-{
-	const json_t *v = json_object_get(object, key);
-	ck_assert_msg(json_is_real(v), "%s is no real number", key);
-	return json_real_value(v);
 }
 
 static const char *string(const json_t *object, const char *key)

@@ -3,6 +3,7 @@
  * `cleave stress` as a program: usage, text, JSON and exit statuses. That it finds what is wrong is in test_stress.c.
  */
 #include "cli_run.h"
+#include "json_expect.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -35,13 +36,6 @@ static void assert_shape(const json_t *object, const char *const shape[][2], siz
 						 : 'o';
 		ck_assert_msg(strchr(shape[i][1], type) != NULL, "%s is %c", shape[i][0], type);
 	}
-}
-
-static json_int_t whole(const json_t *object, const char *key)
-{
-	const json_t *v = json_object_get(object, key);
-	ck_assert_msg(json_is_integer(v), "%s is no whole number", key);
-	return json_integer_value(v);
 }
 
 START_TEST(usage)

@@ -4,6 +4,7 @@
  */
 #include "../tracing/replay/replay_json.h"
 #include "check_main.h"
+#include "json_expect.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -70,20 +71,6 @@ static void assert_keys(const json_t *object, const char *expected)
 		strcat(keys, key);
 	}
 	ck_assert_str_eq(keys, expected);
-}
-
-static json_int_t whole(const json_t *object, const char *key)
-{
-	const json_t *v = json_object_get(object, key);
-	ck_assert_msg(json_is_integer(v), "%s is no whole number", key);
-	return json_integer_value(v);
-}
-
-static double real(const json_t *object, const char *key)
-{
-	const json_t *v = json_object_get(object, key);
-	ck_assert_msg(json_is_real(v), "%s is no real number", key);
-	return json_real_value(v);
 }
 
 static void assert_null(const json_t *object, const char *key)
