@@ -150,7 +150,6 @@ struct clv_arena {
 	uint64_t held, held_peak, loose_bytes;
 	uint64_t used, used_peak;     /* bytes of live extents (chunks count whole) */
 	uint64_t pinned;              /* bytes of pinned frames */
-	uint64_t whole_bytes;         /* bytes of whole frames */
 	uint64_t coarse;              /* bytes of frames bought larger than is usual for their request */
 	uint64_t limit, headroom;     /* as set; 0: none */
 	uint64_t device_total;

@@ -119,11 +119,14 @@ static bool check_frames(const struct clv_arena *a, struct clv_error *err)
 	}
 	if (coarse != a->coarse)
 		return clv_error_set(err, "frames: %" PRIu64 " bytes of coarse frames, not %" PRIu64, coarse, a->coarse);
-	if (held != a->held || pinned != a->pinned || whole != a->whole_bytes || count != a->frame_count)
+	uint64_t indexed = 0;
+	for (uint32_t i = 0; i < a->slot_count; i++)
+		indexed += a->slots[i]->whole ? a->slots[i]->whole->bytes : 0;
+	if (held != a->held || pinned != a->pinned || whole != indexed || count != a->frame_count)
 		return clv_error_set(err,
 				     "frames: held %" PRIu64 ", pinned %" PRIu64 ", whole %" PRIu64 ", %" PRIu64
 				     " frames in the books; found %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
-				     a->held, a->pinned, a->whole_bytes, a->frame_count, held, pinned, whole, count);
+				     a->held, a->pinned, indexed, a->frame_count, held, pinned, whole, count);
 	return true;
 }
 

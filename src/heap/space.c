@@ -184,7 +184,6 @@ static void set_whole(struct clv_arena *a, struct clv_frame *f, struct clv_exten
 	if (f->whole_slot == CLV_SLOT_NONE) {
 		clv_bin_insert(slot_of(a, hole)->whole, &f->whole, f->size, f);
 		f->whole_slot = hole->slot;
-		a->whole_bytes += f->size;
 	}
 	f->hole = hole;
 }
@@ -196,7 +195,6 @@ static void unset_whole(struct clv_arena *a, struct clv_frame *f)
 	clv_bin_remove(a->slots[f->whole_slot]->whole, &f->whole);
 	f->whole_slot = CLV_SLOT_NONE;
 	f->hole = NULL;
-	a->whole_bytes -= f->size;
 }
 
 /* Frames that touch [lo, hi) and are covered by the hole become whole, or learn that it is this hole. */

@@ -6,7 +6,7 @@
  * they could be one: gaps never, holes of one slot never; (3) a GAP and a LINGER begin and end at pages (2 MiB); (4) pages
  * under LIVE and HOLE extents have a frame, pages under GAPs none; (5) a hole is in its slot's indexes with its size and
  * its parts, a gap in arena->gaps; (6) a frame is in the index of whole frames of a slot exactly while one hole of that
- * slot covers it; (7) frame->live is the number of its bytes in live extents, and used, pinned and whole_bytes are sums;
+ * slot covers it; (7) frame->live is the number of its bytes in live extents, and used and pinned are sums;
  * (8) all frees in a hole are complete once its slot has passed its seq, and those in a whole frame once busy_slot has passed
  * busy_seq.
  */
