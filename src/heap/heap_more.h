@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * heap_more: what the heap offers to the other layers of Cleave beside the public API. Thread-safe as that is.
+ */
+#ifndef CLV_HEAP_MORE_H
+#define CLV_HEAP_MORE_H
+
+#include "settings.h"
+#include "../driver/driver.h"
+
+#include <cleave/heap.h>
+
+/* As cleave_heap_open, with settings that were parsed before. */
+int clv_heap_open(cleave_heap **out, cleave_driver *driver, const struct clv_settings *settings);
+
+/* As cleave_alloc; the address is a multiple of `align`, a power of two from 512 to 2 MiB. */
+int clv_heap_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, size_t align, cleave_ptr *out);
+
+/* What programs ask for all the time, without a walk: O(threads). All zero before the first use of the device. */
+struct clv_heap_usage {
+	uint64_t held, held_peak; /* of frames */
+	uint64_t live, live_peak; /* requested, each rounded up to 512 B */
+};
+void clv_heap_usage(cleave_heap *heap, int device, struct clv_heap_usage *out);
+
+/* The peaks become what they measure is now. */
+void clv_heap_reset_peaks(cleave_heap *heap, int device, bool held, bool live);
+
+/* Calls `visit` for each frame under the live block that contains `ptr`, by address; while the block lives they stay what
+ * and where they are. `visit` must not call the heap. `start` and `size` (may be NULL) get the block. -EINVAL: no live
+ * block there. */
+int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t *size,
+		    void (*visit)(void *arg, clv_handle handle, uint64_t addr, uint64_t bytes), void *arg);
+
+/* Gives every frame of a device access again, after more devices may touch it. 0, or -EIO if the driver refused one. */
+int clv_heap_access(cleave_heap *heap, int device);
+
+#endif
