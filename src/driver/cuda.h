@@ -64,7 +64,8 @@ void clv_cuda_stream_forget(struct clv_driver *cuda, uint64_t id);
 void clv_cuda_streams_each(struct clv_driver *cuda, CUcontext context,
 			   void (*visit)(void *arg, const struct clv_cuda_stream *stream), void *arg);
 
-/* The context is gone with its streams and events: what was recorded in it counts as complete. */
+/* The context is gone with its streams and events: what was recorded in it counts as complete, and calls on its streams
+ * answer CLV_GONE without reaching the driver. The streams stay registered until each is forgotten. */
 void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context);
 
 /* Waits for all work of a context, or of every known context of a device (NULL). CLV_CAPTURING if that cannot be done now. */
