@@ -40,8 +40,8 @@ bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot);
 /* Polls every slot and turns complete holes of others than `own` into ANY; true if any was. */
 bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own);
 
-/* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY cannot
- * wait on the device. True if any hole was gained. */
+/* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY and
+ * lasting slots cannot wait on the device. True if any hole was gained. */
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 
 /* The host waits until all frees up to now are complete. True if anything was waited for. */
