@@ -65,11 +65,12 @@ void clv_cuda_stream_forget(struct clv_driver *cuda, uint64_t id);
 void clv_cuda_streams_each(struct clv_driver *cuda, CUcontext context,
 			   void (*visit)(void *arg, const struct clv_cuda_stream *stream), void *arg);
 
-/* The context is gone with its streams and events, or about to go: what was recorded in it counts as complete. Returns
- * when no other thread makes a call in it any more. */
+/* The context is gone with its streams and events, or about to go: what was recorded in it counts as complete, and calls on
+ * its streams answer CLV_GONE without reaching the driver. Returns when no other thread makes a call in it any more. The
+ * streams stay registered until each is forgotten. */
 void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context);
 
-/* Waits for all work of a context, or of every known context of a device (NULL). CLV_CAPTURING if that cannot be done now. */
+/* Waits for all work of a context, or (NULL) of every known context of a device. CLV_CAPTURING if that cannot be done now. */
 enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context);
 
 /* ---- streams that are not CUDA's ---- */

@@ -166,10 +166,8 @@ void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context)
 	struct cuda *c = cuda_of(cuda);
 	pthread_mutex_lock(&c->lock);
 	struct cuda_context *x = clv_cuda_context_get(c, context, -1);
-	if (x) {
-		clv_cuda_streams_drop(c, context);
+	if (x)
 		atomic_fetch_add(&x->generation, 1);
-	}
 	pthread_mutex_unlock(&c->lock);
 	/* Calls that are being made in it in other threads: the longest waits for the device. */
 	while (x && atomic_load(&x->users))
@@ -187,7 +185,7 @@ static CUresult synchronize(struct cuda *c, struct cuda_scope *s)
 enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context)
 {
 	struct cuda *c = cuda_of(cuda);
-	if (device < 0 || device >= cuda->devices)
+	if (!context && (device < 0 || device >= cuda->devices))
 		return CLV_INVALID;
 	/* a context cannot be waited for while one of its streams captures, and which do is not known */
 	if (atomic_load_explicit(&c->captures, memory_order_relaxed))
