@@ -54,8 +54,8 @@ struct clv_settings {
 	  "pool: stream-ordered requests (cuMemAllocAsync); all: cuMemAlloc, too; auto: cuMemAlloc only in programs\n" \
 	  "that make no stream-ordered request")                                                                       \
 	X(PRELOAD, free, free_now, CHOICE, "wait|now", "wait",                                                         \
-	  "of cuMemFree. wait: it waits for the device, as the driver's does; now: it does not, and the memory is\n"   \
-	  "used again once the work that is under way is done")                                                        \
+	  "of cuMemFree. wait: it waits for the device, as the driver's does; now: it does not, and the program promises\n" \
+	  "that no work uses the memory any more")                                                                     \
 	X(PRELOAD, graphs, graphs, BOOL, "on|off", "on",                                                               \
 	  "requests while a graph is captured. on: served from memory that captures share; off: left to the driver")   \
 	X(PRELOAD, ipc, ipc, BOOL, "on|off", "on",                                                                     \
