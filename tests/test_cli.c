@@ -76,6 +76,11 @@ START_TEST(help_settings)
 	struct cli_result r = cli_run("help", "settings", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_ptr_nonnull(strstr(r.out, "growth"));
+	/* two groups: the heap's first */
+	ck_assert_ptr_nonnull(strstr(r.out, "\n  off "));
+	ck_assert_ptr_nonnull(strstr(r.out, "not for replays"));
+	ck_assert(strstr(r.out, "\n  off ") > strstr(r.out, "not for replays"));
+	ck_assert(strstr(r.out, "\n  growth ") < strstr(r.out, "not for replays"));
 	r = cli_run("help", "settings", "--json", NULL);
 	ck_assert_int_eq(r.status, 0);
 	json_error_t error;
@@ -83,14 +88,18 @@ START_TEST(help_settings)
 	ck_assert_msg(doc != NULL, "%s: %s", error.text, r.out);
 	const json_t *table = json_object_get(doc, "settings"), *setting;
 	size_t i;
-	bool growth = false;
+	bool growth = false, off = false;
 	json_array_foreach((json_t *)table, i, setting)
 	{
-		growth |= strcmp(json_string_value(json_object_get(setting, "key")), "growth") == 0;
+		const char *key = json_string_value(json_object_get(setting, "key"));
+		const char *reader = json_string_value(json_object_get(setting, "reader"));
+		ck_assert(key && reader);
+		growth |= !strcmp(key, "growth") && !strcmp(reader, "heap");
+		off |= !strcmp(key, "off") && !strcmp(reader, "preload");
 		ck_assert(json_is_string(json_object_get(setting, "default")));
 		ck_assert(json_is_string(json_object_get(setting, "help")));
 	}
-	ck_assert(growth);
+	ck_assert(growth && off);
 	json_decref(doc);
 }
 END_TEST
@@ -146,6 +155,8 @@ START_TEST(wrong_options)
 		{"--policy", "foo", "direct"},
 		{"--policy", "direct:x", "'x'"},
 		{"--policy", "cleave:nosuch:1", "nosuch"},
+		{"--policy", "cleave:serve:all", "'serve' is a setting of programs"},
+		{"--policy", "cleave:off", "'off' is a setting of programs"},
 		{"--policy", "torch:nosuch:1", "nosuch"},
 		{"--policy", "torch:recorded", "settings"},
 		{"--verify", NULL, "settings"},

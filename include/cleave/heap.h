@@ -52,9 +52,9 @@ typedef struct cleave_stream {
 CLEAVE_API int cleave_driver_open(cleave_driver **out, const char *name);
 CLEAVE_API void cleave_driver_close(cleave_driver *driver);
 
-/* Opens a heap over `driver` (borrowed). `settings` is the text of CLEAVE_CONF ("key:value,...", NULL or "" for the
- * defaults; `cleave help settings` lists the keys). An unknown key or a bad value is refused with -EINVAL, and the sentence
- * that says why is written to `why` (may be NULL), which has `why_len` bytes. */
+/* Opens a heap over `driver` (borrowed). `settings` is "key:value,..." (NULL or "" for the defaults; `cleave
+ * help settings` lists the keys: those of the heap). An unknown key, one of programs under Cleave only, or a bad value is
+ * refused with -EINVAL, and the sentence that says why is written to `why` (may be NULL), which has `why_len` bytes. */
 CLEAVE_API int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *settings, char *why, size_t why_len);
 
 /* Waits for the work before frees and gives every frame back, live blocks included. */
