@@ -521,8 +521,12 @@ static void prepare(void)
 		const char *value = getenv(names[i][1]);
 		setenv(names[i][0], value ? value : "", 1);
 	}
-	static const char *const unwanted[] = {"LD_PRELOAD", "CLEAVE_CONF", "PYTORCH_CUDA_ALLOC_CONF",
-					       "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+	static const char *const unwanted[] = {"LD_PRELOAD",
+					       "LD_LIBRARY_PATH",
+					       "CLEAVE_CONF",
+					       "PYTORCH_CUDA_ALLOC_CONF",
+					       "PYTORCH_HIP_ALLOC_CONF",
+					       "PYTORCH_ALLOC_CONF"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(unwanted); i++)
 		unsetenv(unwanted[i]);
 	/* The command, built with AddressSanitizer, must bear other libraries in LD_PRELOAD. */
