@@ -34,7 +34,7 @@ typedef void (*CUhostFn)(void *userData);
 
 /* Passed through and never looked into. */
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
-typedef union CUgraphNodeParams_st CUgraphNodeParams;
+typedef struct CUgraphNodeParams_st CUgraphNodeParams;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUlaunchConfig_st CUlaunchConfig;
