@@ -41,8 +41,8 @@ static void visit_end(void *arg, const struct clv_cuda_stream *s)
 	stream_ends(arg, s);
 }
 
-/* The context is gone, and all work in it is done: its streams and events are not asked any more. */
-static void context_gone(const struct clv_process *p, CUcontext context)
+/* All work in the context is done, and it goes: its streams and events are not asked any more. */
+static void context_goes(const struct clv_process *p, CUcontext context)
 {
 	clv_cuda_context_forget(p->driver, context);
 	clv_cuda_streams_each(p->driver, context, visit_end, (void *)p);
@@ -52,12 +52,11 @@ static void context_gone(const struct clv_process *p, CUcontext context)
 EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	const struct clv_process *p = context ? clv_process_if_open() : NULL;
-	if (p)
+	if (p) { /* while the driver still knows it */
 		clv_cuda_synchronize(p->driver, -1, context);
-	CUresult r = CLV_PASS(cuCtxDestroy_v2, context);
-	if (p && r == CUDA_SUCCESS)
-		context_gone(p, context);
-	return r;
+		context_goes(p, context);
+	}
+	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 
 static bool is_active(CUdevice device)
@@ -81,12 +80,11 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
 	const struct clv_process *p = clv_process_if_open();
 	CUcontext context = p ? primary_of(device) : NULL;
-	if (context)
+	if (context) {
 		clv_cuda_synchronize(p->driver, -1, context);
-	CUresult r = CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
-	if (context && r == CUDA_SUCCESS)
-		context_gone(p, context);
-	return r;
+		context_goes(p, context);
+	}
+	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
 
 /* Only the last release ends the context, and which one that is shows afterwards. */
@@ -98,7 +96,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
 	if (context && r == CUDA_SUCCESS && !is_active(device))
-		context_gone(p, context);
+		context_goes(p, context);
 	return r;
 }
 
