@@ -317,9 +317,21 @@ START_TEST(older_graphs_keep_what_was_theirs)
 	begin(s);
 	CUdeviceptr c = get(s, size);
 	ck_assert_uint_eq(c, a);
-	give(s, c);
+	fill(s, c, size, 3);
 	CUgraphExec third = end_to_exec(s);
+	/* the same, freed while its graph is there and while its stream has work to do */
+	struct gate gate = {0};
+	gate_on(s, &gate);
+	give(s, c);
 	OK(cu.cuGraphExecDestroy(third));
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	for (int i = 0; i < 4; i++) {
+		e[i] = get(s, size);
+		ck_assert_msg(apart(e[i], size, a, size), "memory of a graph that is still there was given away");
+	}
+	gate_open(&gate);
+	for (int i = 0; i < 4; i++)
+		give(s, e[i]);
 	OK(cu.cuGraphExecDestroy(old));
 	finish();
 }
@@ -416,35 +428,61 @@ START_TEST(launches_on_two_streams_take_turns)
 		holds(s, a.out, JOB_BYTES, 1);
 		holds(t, b.out, JOB_BYTES, 2);
 	}
-	/* a stream that ends, one that captures, and one that does both */
-	for (int i = 0; i < 6; i++) {
-		CUstream u = new_stream(CU_STREAM_NON_BLOCKING);
-		fill(s, b.out, JOB_BYTES, 0);
-		OK(cu.cuStreamSynchronize(s));
-		launch(a.exec, u);
-		CUgraph g = NULL;
-		if (i % 3)
-			OK(cu.cuStreamBeginCapture_v2(u, CU_STREAM_CAPTURE_MODE_RELAXED));
-		if (i % 3 == 2)
-			g = end(u);
-		if (i % 3 != 1)
-			OK(cu.cuStreamDestroy_v2(u));
-		launch(b.exec, t);
-		holds(t, b.out, JOB_BYTES, 2);
-		holds(t, a.out, JOB_BYTES, 1);
-		if (i % 3 == 1) {
-			g = end(u);
-			OK(cu.cuStreamDestroy_v2(u));
-		}
-		if (g)
-			OK(cu.cuGraphDestroy(g));
-	}
 	fake.delay(0);
 	give(s, a.out);
 	give(s, b.out);
 	OK(cu.cuGraphExecDestroy(a.exec));
 	OK(cu.cuGraphExecDestroy(b.exec));
 	finish();
+}
+END_TEST
+
+/* The stream of the last launch cannot be asked any more: it has ended, it captures, or both. */
+static void launch_after(bool captures, bool ends)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING), u = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job a = make_job(s, 1), b = make_job(s, 2);
+	CUgraph g = NULL;
+	OK(cu.cuStreamSynchronize(s));
+	fake.delay(3000);
+	launch(a.exec, u);
+	if (captures)
+		OK(cu.cuStreamBeginCapture_v2(u, CU_STREAM_CAPTURE_MODE_RELAXED));
+	if (captures && ends)
+		g = end(u);
+	if (ends)
+		OK(cu.cuStreamDestroy_v2(u));
+	launch(b.exec, t);
+	OK(cu.cuStreamSynchronize(t));
+	fake.delay(0);
+	if (captures && !ends)
+		g = end(u);
+	holds(t, b.out, JOB_BYTES, 2);
+	holds(t, a.out, JOB_BYTES, 1);
+	if (g)
+		OK(cu.cuGraphDestroy(g));
+	give(s, a.out);
+	give(s, b.out);
+	OK(cu.cuGraphExecDestroy(a.exec));
+	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+
+START_TEST(the_last_stream_ends)
+{
+	launch_after(false, true);
+}
+END_TEST
+
+START_TEST(the_last_stream_captures)
+{
+	launch_after(true, false);
+}
+END_TEST
+
+START_TEST(the_last_stream_captures_and_ends)
+{
+	launch_after(true, true);
 }
 END_TEST
 
@@ -617,6 +655,16 @@ START_TEST(frees_from_before_the_capture)
 	CUgraph g = end(s);
 	OK(cu.cuGraphDestroy(g));
 	give(t, b);
+	ck_assert(comes_down_to(0));
+	/* also when it was so little that no event was worth it */
+	b = get(t, 58 * MIB);
+	p = get(s, 3 * MIB);
+	give(s, p);
+	begin(s);
+	a = get(s, 3 * MIB);
+	give(s, a);
+	OK(cu.cuGraphDestroy(end(s)));
+	give(t, b);
 	finish();
 }
 END_TEST
@@ -625,20 +673,20 @@ END_TEST
 START_TEST(free_memory_stays_free_beside_graphs)
 {
 	CUstream s = start("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
-	CUdeviceptr p = get(s, 100 * MIB);
+	CUdeviceptr p = get(s, 120 * MIB);
 	give(s, p);
 	OK(cu.cuStreamSynchronize(s));
 	CUgraphExec x[8];
 	CUdeviceptr kept[8];
 	for (int i = 0; i < 8; i++) {
 		begin(s);
-		CUdeviceptr a = get(s, MIB), b = get(s, MIB + 512);
+		CUdeviceptr a = get(s, 20 * MIB), b = get(s, 10 * MIB);
 		kept[i] = get(s, 512 * 3);
 		give(s, a);
 		give(s, b);
 		x[i] = end_to_exec(s);
 	}
-	p = get(t, 100 * MIB); /* of 128, with 2 in use */
+	p = get(t, 80 * MIB); /* beside 30, and 2 for what is kept */
 	give(t, p);
 	for (int i = 0; i < 8; i++) {
 		give(s, kept[i]);
@@ -802,7 +850,8 @@ int main(void)
 	const TTest *const tests[] = {captures_and_replays, others_go_on_meanwhile, left_to_the_driver,
 				      an_invalid_capture_leaves_nothing, reuses_within_one_branch_alone, memory_comes_back_with_the_graph,
 				      a_block_of_a_graph_waits_for_it, older_graphs_keep_what_was_theirs,
-				      sixty_graphs_share, launches_on_two_streams_take_turns, threads_launch_at_once,
+				      sixty_graphs_share, launches_on_two_streams_take_turns, the_last_stream_ends, the_last_stream_captures,
+				      the_last_stream_captures_and_ends, threads_launch_at_once,
 				      out_of_memory_in_a_capture, frees_from_before_the_capture,
 				      free_memory_stays_free_beside_graphs,
 				      what_no_capture_allocated_is_not_freed_in_one,
