@@ -150,7 +150,6 @@ START_TEST(wrong_options)
 		{"--device-index", "-1", "whole number"},
 		{"--device-index", "2147483648", "out of range"},
 		{"--device-index", "1", "device 1"},
-		{"--driver", "cuda", "simulated"},
 		{"--driver", "foo", "'foo'"},
 		{"--policy", "foo", "direct"},
 		{"--policy", "direct:x", "'x'"},

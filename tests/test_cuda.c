@@ -7,6 +7,7 @@
 #include "check_main.h"
 #include "fake_cuda.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,11 @@ START_TEST(without_an_api_libcuda_is_opened)
 		driver->close(driver);
 	else
 		ck_assert_msg(strstr(err.text, "libcuda.so.1") || strstr(err.text, "driver"), "%s", err.text);
+	cleave_driver *by_name = NULL;
+	int answer = cleave_driver_open(&by_name, "cuda");
+	ck_assert_msg(answer == 0 || answer == -ENODEV, "%d", answer);
+	ck_assert_int_eq(by_name != NULL, answer == 0);
+	cleave_driver_close(by_name);
 }
 END_TEST
 

@@ -5,7 +5,6 @@
 #include "../src/preload/hooks.h"
 #include "cli_run.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,31 +99,30 @@ END_TEST
 /* List, table and exports are one: every hook is exported, and nothing else but dlsym. */
 START_TEST(what_is_exported_is_the_list)
 {
-	void *lib = dlopen(need("CLEAVE_PRELOAD_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
-	ck_assert_msg(lib != NULL, "%s", dlerror());
 	static const char *const names[] = {
 #define CLV_HOOK_NAME_(name) #name,
 		CLV_HOOKS "dlsym"
 #undef CLV_HOOK_NAME_
 	};
-	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++) {
+	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		for (size_t k = 0; k < i; k++)
 			ck_assert_msg(strcmp(names[i], names[k]), "%s is in the list twice", names[i]);
-		ck_assert_msg(dlsym(lib, names[i]) != NULL, "%s is not exported", names[i]);
-	}
 
+	/* not by dlopen: with the TLS of its jemalloc the library can only be loaded when a program starts */
 	char line[2048];
 	snprintf(line, sizeof(line), "%s -D --defined-only %s | grep -v -e __asan -e __ubsan -e __odr_asan | sed \"s/.* //\"",
 		 need("CLEAVE_NM"), need("CLEAVE_PRELOAD_LIBRARY"));
 	struct cli_result r = cli_shell(line);
-	size_t exported = 0;
-	for (char *name = strtok(r.out, "\n"); name; name = strtok(NULL, "\n"), exported++) {
+	bool exported[CLV_ARRAY_LEN(names)] = {false};
+	for (char *name = strtok(r.out, "\n"); name; name = strtok(NULL, "\n")) {
 		size_t i = 0;
 		while (i < CLV_ARRAY_LEN(names) && strcmp(names[i], name))
 			i++;
 		ck_assert_msg(i < CLV_ARRAY_LEN(names), "%s is exported and no hook", name);
+		exported[i] = true;
 	}
-	ck_assert_uint_eq(exported, CLV_ARRAY_LEN(names));
+	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
+		ck_assert_msg(exported[i], "%s is not exported", names[i]);
 }
 END_TEST
 

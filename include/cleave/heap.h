@@ -47,8 +47,14 @@ typedef struct cleave_stream {
 #define CLEAVE_STREAM_ANY ((cleave_stream){UINT64_MAX, 0})
 #endif
 
-/* Opens a driver by name: "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL for another name.
- * Close with cleave_driver_close() after every heap on it. */
+/* Opens a driver by name: "cuda" (libcuda.so.1), "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL
+ * for another name, -ENODEV if there is no libcuda.so.1, no device, or a version that was not tested. Close with
+ * cleave_driver_close() after every heap on it.
+ *
+ * "cuda" makes no context: the program has one on each device that it uses before it calls the heap, and keeps it until
+ * the heap is closed. `handle` of a stream is its CUstream (0 or 1: the legacy default stream, 2: the thread's own), `id`
+ * what cuStreamGetId says of it. A default stream is used in the thread, and while the context is current, that it is
+ * of. */
 CLEAVE_API int cleave_driver_open(cleave_driver **out, const char *name);
 CLEAVE_API void cleave_driver_close(cleave_driver *driver);
 
