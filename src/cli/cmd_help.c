@@ -16,7 +16,7 @@ static void print_overview(void)
 		printf("  %-10s%s\n", clv_commands[i].name, clv_commands[i].summary);
 	printf("\n`cleave help COMMAND` explains a command, `cleave help settings` lists the settings of the library.\n"
 	       "\nExit status:\n");
-#define X(name, status, text) printf("  %d  %s\n", status, text);
+#define X(name, status, text) printf("  %-3d  %s\n", status, text);
 	CLV_EXITS(X)
 #undef X
 }

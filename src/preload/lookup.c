@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 #define HIDDEN __attribute__((visibility("hidden")))
@@ -35,8 +36,7 @@ static const char *const dlsym_versions[] = {
 #endif
 };
 
-/* That of the next library which has one: libc's, or of another library that replaces it as well. */
-static dlsym_fn *next_dlsym(void)
+static dlsym_fn *libc_dlsym(void)
 {
 	static _Atomic(dlsym_fn *) found;
 	dlsym_fn *fn = atomic_load_explicit(&found, memory_order_acquire);
@@ -48,13 +48,27 @@ static dlsym_fn *next_dlsym(void)
 	return fn;
 }
 
+/* That of the next library which has one: of another that replaces it as well, or libc's. dlvsym finds libc's alone. */
+static dlsym_fn *next_dlsym(void)
+{
+	static _Atomic(dlsym_fn *) found;
+	dlsym_fn *fn = atomic_load_explicit(&found, memory_order_acquire), *libc = fn ? NULL : libc_dlsym();
+	if (CLV_LIKELY(fn != NULL) || !libc)
+		return fn;
+	*(void **)&fn = libc(RTLD_NEXT, "dlsym");
+	if (!fn)
+		fn = libc;
+	atomic_store_explicit(&found, fn, memory_order_release);
+	return fn;
+}
+
 /* ---- the driver's functions ---- */
 
 #define CLV_HOOK_NAME_(name) +1
 enum { HOOK_COUNT = 0 CLV_HOOKS };
 #undef CLV_HOOK_NAME_
-#define MAP_SIZE 512u /* a power of two, with at least half of it empty */
-_Static_assert(HOOK_COUNT * 2 <= MAP_SIZE, "the map of addresses is too small");
+#define MAP_SIZE 1024u /* a power of two, with at least half of it empty; a hook may stand for two addresses */
+_Static_assert(HOOK_COUNT * 4 <= MAP_SIZE, "the map of addresses is too small");
 
 static struct {
 	struct clv_cuda_api api;
@@ -103,7 +117,10 @@ static const struct clv_cuda_api *find_driver(void)
 		struct clv_error err = {""};
 		if (!clv_cuda_api_load(&driver.api, resolve, lib, &err))
 			CLV_SAY_ONCE("%s: memory is left to the driver", err.text);
-#define CLV_HOOK_NAME_(name) map_hook(*(void **)&driver.api.name, (void *)(name));
+		/* what we call, and what cuGetProcAddress answers, if another library stands between */
+#define CLV_HOOK_NAME_(name)                                                                                           \
+	map_hook(*(void **)&driver.api.name, (void *)(name));                                                          \
+	map_hook(libc_dlsym()(lib, #name), (void *)(name));
 		CLV_HOOKS
 #undef CLV_HOOK_NAME_
 		api = &driver.api;
@@ -134,17 +151,28 @@ static bool is_hook(const void *address)
 #undef CLV_HOOK_NAME_
 }
 
+static bool is_hook_name(const char *name)
+{
+#define CLV_HOOK_NAME_(hook) || !strcmp(name, #hook)
+	return false CLV_HOOKS;
+#undef CLV_HOOK_NAME_
+}
+
 /* ---- dlsym ---- */
 
-/* A name of the driver, from a handle or RTLD_DEFAULT. */
+/* The name of a hook, from a handle or RTLD_DEFAULT. */
 static void *answer(void *handle, const char *name)
 {
 	dlsym_fn *next = next_dlsym();
 	void *found = next(handle, name);
 	if (!found)
 		return NULL;
-	if (clv_real() == &nothing) /* what was found may be our own export, which is not to be seen */
-		return is_hook(found) ? next(RTLD_NEXT, name) : found;
+	if (clv_real() == &nothing) { /* what was found may be our own export, which is not to be seen */
+		if (is_hook(found))
+			found = next(RTLD_NEXT, name);
+		__asm__ volatile("" : "+r"(found)); /* no tail call: it is after us that is looked, not after the caller */
+		return found;
+	}
 	void *hook = clv_hook_of(found);
 	return hook ? hook : found;
 }
@@ -154,7 +182,7 @@ HIDDEN __attribute__((used)) dlsym_fn *clv_dlsym_target(void *handle, const char
 dlsym_fn *clv_dlsym_target(void *handle, const char *name)
 {
 	dlsym_fn *next = next_dlsym();
-	if (CLV_LIKELY(!name || name[0] != 'c' || name[1] != 'u') || handle == RTLD_NEXT || !next)
+	if (CLV_LIKELY(!name || name[0] != 'c' || name[1] != 'u') || handle == RTLD_NEXT || !next || !is_hook_name(name))
 		return next;
 	return answer;
 }
