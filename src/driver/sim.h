@@ -45,6 +45,31 @@ void clv_sim_complete(struct clv_driver *sim, cleave_stream stream);
  * *contiguous (may be NULL) says how many of the bytes can be touched. */
 uint8_t *clv_sim_bytes(struct clv_driver *sim, uint64_t addr, uint64_t size, uint64_t *contiguous);
 
+/* What is at an address. */
+struct clv_sim_place {
+	bool plain;                 /* a plain allocation, else a reservation */
+	uint64_t range, range_size; /* the reservation, or what the plain allocation's pages take */
+	uint64_t addr, size;        /* the mapping or plain allocation; size 0: nothing is there */
+	int device;                 /* whose memory it is */
+	uint64_t access;            /* of the mapping: bit d, device d may touch it */
+	clv_handle handle;          /* of the mapping's frame; 0: released */
+	int file;                   /* plain, with backing: the bytes of the range, from file_offset on; the file is */
+	uint64_t file_offset;       /* the driver's. Else -1 */
+};
+/* False: no reservation and no plain allocation is there. */
+bool clv_sim_find(struct clv_driver *sim, uint64_t addr, struct clv_sim_place *out);
+
+/* The opposite of set_access. */
+enum clv_result clv_sim_clear_access(struct clv_driver *sim, uint64_t addr, uint64_t size, int device);
+
+/* With backing: a frame whose bytes are a file of their own, of the frame's size; a descriptor of that, for the caller
+ * to close, or -1; and a frame made of [offset, offset + size) of such a file, which takes nothing from the device. `fd`
+ * stays the caller's. */
+enum clv_result clv_sim_create_exportable(struct clv_driver *sim, clv_handle *handle, uint64_t size, int device);
+int clv_sim_export(struct clv_driver *sim, clv_handle handle);
+enum clv_result clv_sim_import(struct clv_driver *sim, clv_handle *handle, int fd, uint64_t offset, uint64_t size,
+			       int device);
+
 /* Bytes that frames and plain allocations hold now, and the peak. */
 uint64_t clv_sim_used(struct clv_driver *sim, int device);
 uint64_t clv_sim_used_peak(struct clv_driver *sim, int device);

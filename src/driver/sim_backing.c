@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One memfd holds the bytes of all frames; an address range of the device has host addresses of its own, into which
- * frames are mapped as the driver is told to. So aliases of a frame share its bytes, neighbours are contiguous, and
+ * One memfd holds the bytes of all frames and plain allocations, but for frames that can be handed to another process,
+ * which have a file each; an address range of the device has host addresses of its own, into which frames are mapped as
+ * the driver is told to. So aliases of a frame share its bytes, neighbours are contiguous, and
  * host code that touches what is unmapped, or mapped without access, faults as a kernel would.
  */
 #define _GNU_SOURCE
@@ -46,25 +47,46 @@ static bool fill_file(int file, uint64_t offset, uint64_t size)
 	return true;
 }
 
-/* The file is sparse and its offsets are not used twice, so that frames of all sizes fit without fragmenting it. */
-bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame)
+static void give_bytes(struct sim *sim, uint64_t offset, uint64_t size)
 {
-	if (sim->file < 0)
-		return true;
-	frame->file_offset = sim->file_end;
-	if (!fill_file(sim->file, frame->file_offset, frame->size)) {
-		clv_sim_backing_destroy(sim, frame);
+	(void)fallocate(sim->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
+}
+
+/* The file is sparse and its offsets are not used twice, so that frames of all sizes fit without fragmenting it. */
+static bool take_bytes(struct sim *sim, uint64_t size, uint64_t *offset)
+{
+	*offset = sim->file_end;
+	if (!fill_file(sim->file, *offset, size)) {
+		give_bytes(sim, *offset, size);
 		return false;
 	}
-	sim->file_end += frame->size;
+	sim->file_end += size;
 	return true;
+}
+
+bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame)
+{
+	if (frame->file >= 0)
+		return fill_file(frame->file, frame->file_offset, frame->size);
+	return sim->file < 0 || take_bytes(sim, frame->size, &frame->file_offset);
+}
+
+bool clv_sim_backing_own_file(struct sim *sim, struct sim_frame *frame)
+{
+	if (sim->file < 0)
+		return false;
+	frame->file_offset = 0;
+	frame->file = memfd_create("cleave-sim-frame", MFD_CLOEXEC);
+	return frame->file >= 0;
 }
 
 void clv_sim_backing_destroy(struct sim *sim, struct sim_frame *frame)
 {
-	if (sim->file >= 0)
-		(void)fallocate(sim->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)frame->file_offset,
-				(off_t)frame->size);
+	if (frame->file >= 0)
+		close(frame->file);
+	else if (sim->file >= 0)
+		give_bytes(sim, frame->file_offset, frame->size);
+	frame->file = -1;
 }
 
 bool clv_sim_backing_reserve(struct sim *sim, struct sim_range *range)
@@ -80,8 +102,11 @@ bool clv_sim_backing_reserve(struct sim *sim, struct sim_range *range)
 
 void clv_sim_backing_unreserve(struct sim *sim, struct sim_range *range)
 {
-	if (range->host)
-		munmap(range->host, range->size);
+	if (!range->host)
+		return;
+	munmap(range->host, range->size);
+	if (range->plain)
+		give_bytes(sim, range->file_offset, range->size);
 }
 
 bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr, const struct sim_frame *frame)
@@ -89,8 +114,8 @@ bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr
 	if (sim->file < 0)
 		return true;
 	void *at = range->host + (addr - range->addr);
-	return mmap(at, frame->size, PROT_NONE, MAP_SHARED | MAP_FIXED, sim->file, (off_t)frame->file_offset) !=
-	       MAP_FAILED;
+	int file = frame->file >= 0 ? frame->file : sim->file;
+	return mmap(at, frame->size, PROT_NONE, MAP_SHARED | MAP_FIXED, file, (off_t)frame->file_offset) != MAP_FAILED;
 }
 
 bool clv_sim_backing_unmap(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size)
@@ -101,20 +126,23 @@ bool clv_sim_backing_unmap(struct sim *sim, struct sim_range *range, uint64_t ad
 	return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-bool clv_sim_backing_access(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size)
+bool clv_sim_backing_access(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size, bool access)
 {
-	return sim->file < 0 || !mprotect(range->host + (addr - range->addr), size, PROT_READ | PROT_WRITE);
+	return sim->file < 0 ||
+	       !mprotect(range->host + (addr - range->addr), size, access ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 bool clv_sim_backing_plain(struct sim *sim, struct sim_range *range)
 {
 	if (sim->file < 0)
 		return true;
-	void *p = mmap(NULL, range->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	if (!take_bytes(sim, range->size, &range->file_offset))
 		return false;
+	void *p = mmap(NULL, range->size, PROT_READ | PROT_WRITE, MAP_SHARED, sim->file, (off_t)range->file_offset);
+	if (p == MAP_FAILED) {
+		give_bytes(sim, range->file_offset, range->size);
+		return false;
+	}
 	range->host = p;
-	for (uint64_t i = 0; i < range->size; i++)
-		range->host[i] = GARBAGE;
 	return true;
 }

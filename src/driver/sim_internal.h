@@ -21,12 +21,14 @@
 struct sim_frame {
 	uint64_t size;
 	uint64_t file_offset; /* where its bytes are, with backing */
+	int file;             /* a file of its own, else -1: they are in sim->file */
 	uint32_t generation;  /* tells a stale handle from the slot's present one */
 	uint32_t mappings;
 	uint32_t next_free;
 	uint8_t device;
 	bool live;     /* the slot is in use */
 	bool released; /* the handle is dead, mappings keep the memory */
+	bool imported; /* another's memory: not counted here */
 };
 
 struct sim_mapping {
@@ -48,6 +50,7 @@ struct sim_range {
 	size_t granule_bytes; /* of the array above */
 	uint32_t mappings;
 	uint8_t *host; /* with backing: where the range's bytes are, at the same offsets */
+	uint64_t file_offset; /* with backing, plain: where in sim->file they are */
 	struct sim_page *page; /* not NULL: small plain allocations share the range */
 	int device;
 	bool plain;
@@ -112,7 +115,7 @@ struct sim {
 	struct sim_mapping *mappings;
 	uint32_t frame_capacity, frame_free, mapping_capacity, mapping_free;
 	uint64_t handles_live, mappings_live, reservations_live, plain_live;
-	int file; /* memfd with every frame's bytes; -1: no backing */
+	int file; /* memfd with the bytes of plain allocations and most frames; -1: no backing */
 	uint64_t file_end;
 
 	/* streams */
@@ -172,6 +175,8 @@ void clv_sim_range_free(struct sim *sim, struct sim_range *r, bool linked);
 /* sim_plain.c */
 enum clv_result clv_sim_mem_alloc(struct clv_driver *self, uint64_t *addr, uint64_t size, int device);
 enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr);
+/* Where the plain allocation begins that contains `addr`, in *start, and its bytes; 0 if none does. */
+uint64_t clv_sim_plain_around(const struct sim *sim, const struct sim_range *r, uint64_t addr, uint64_t *start);
 /* Bytes from `addr` to the end of the plain allocation there; 0 if none is. */
 uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, uint64_t addr);
 
@@ -180,12 +185,13 @@ uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, u
 bool clv_sim_backing_open(struct sim *sim);
 void clv_sim_backing_close(struct sim *sim);
 bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame); /* bytes filled with garbage, as on a GPU */
+bool clv_sim_backing_own_file(struct sim *sim, struct sim_frame *frame); /* before the above */
 void clv_sim_backing_destroy(struct sim *sim, struct sim_frame *frame);
 bool clv_sim_backing_reserve(struct sim *sim, struct sim_range *range); /* addresses that fault */
 void clv_sim_backing_unreserve(struct sim *sim, struct sim_range *range);
 bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr, const struct sim_frame *frame);
 bool clv_sim_backing_unmap(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size);
-bool clv_sim_backing_access(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size);
+bool clv_sim_backing_access(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size, bool access);
 bool clv_sim_backing_plain(struct sim *sim, struct sim_range *range);
 
 /* sim_stream.c */

@@ -5,11 +5,15 @@
  * one that begins in a reservation and ends behind it, and a handle that was released while a mapping keeps it. (With a
  * handle of which nothing is left it crashes.) All of these are refused here.
  */
+#define _GNU_SOURCE
 #include "sim_internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Addresses on x86-64 GPUs share the 47 bits of user space. They are handed out upwards and begin again at the
  * bottom only when the top is reached: an address that was given back stays dead for long, and a stale use of it is
@@ -246,47 +250,110 @@ static struct sim_frame *frame_of(const struct sim *sim, clv_handle handle)
 static void frame_drop(struct sim *sim, struct sim_frame *f)
 {
 	clv_sim_backing_destroy(sim, f);
-	sim->devices[f->device].used -= f->size;
+	if (!f->imported)
+		sim->devices[f->device].used -= f->size;
 	f->live = false;
 	f->generation++;
 	f->next_free = sim->frame_free;
 	sim->frame_free = (uint32_t)(f - sim->frames);
 }
 
-enum clv_result clv_sim_create(struct clv_driver *self, clv_handle *handle, uint64_t size, int device)
+/* A frame that is not live yet: frame_keep makes it so. NULL: out of host memory. */
+static struct sim_frame *frame_new(struct sim *sim, uint64_t size, int device)
 {
-	struct sim *sim = clv_sim_enter(self, CLV_CALL_create);
-	if (!handle || !size || (size & (sim->config.granularity - 1)) || device < 0 || device >= self->devices)
-		return clv_sim_leave(sim, CLV_INVALID, 0);
-	uint64_t ns = clv_cost_ns(CLV_CALL_create, size, 1);
-	if (!clv_sim_device_take(sim, device, size))
-		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, clv_cost_out_of_memory_ns(CLV_CALL_create));
 	if (sim->frame_free == SIM_NONE) {
 		uint32_t old = sim->frame_capacity;
-		if (!clv_sim_host_grow(sim, &sim->frames, &sim->frame_capacity, sizeof(*sim->frames))) {
-			sim->devices[device].used -= size;
-			return clv_sim_leave(sim, CLV_FAILED, 0);
-		}
+		if (!clv_sim_host_grow(sim, &sim->frames, &sim->frame_capacity, sizeof(*sim->frames)))
+			return NULL;
 		for (uint32_t i = sim->frame_capacity; i-- > old;) {
 			sim->frames[i].next_free = sim->frame_free;
 			sim->frame_free = i;
 		}
 	}
-	uint32_t index = sim->frame_free;
-	struct sim_frame *f = &sim->frames[index];
+	struct sim_frame *f = &sim->frames[sim->frame_free];
 	f->size = size;
 	f->device = (uint8_t)device;
 	f->mappings = 0;
-	f->released = false;
-	if (!clv_sim_backing_create(sim, f)) {
-		sim->devices[device].used -= size;
-		return clv_sim_leave(sim, CLV_FAILED, 0);
-	}
+	f->file = -1;
+	f->released = f->imported = false;
+	return f;
+}
+
+static clv_handle frame_keep(struct sim *sim, struct sim_frame *f)
+{
 	f->live = true;
 	sim->frame_free = f->next_free;
 	sim->handles_live++;
-	*handle = handle_of(sim, index);
+	return handle_of(sim, (uint32_t)(f - sim->frames));
+}
+
+static bool is_frame(const struct sim *sim, uint64_t size, int device)
+{
+	return size && !(size & (sim->config.granularity - 1)) && device >= 0 && device < sim->driver.devices;
+}
+
+static enum clv_result create(struct clv_driver *self, clv_handle *handle, uint64_t size, int device, bool own_file)
+{
+	struct sim *sim = clv_sim_enter(self, CLV_CALL_create);
+	if (!handle || !is_frame(sim, size, device))
+		return clv_sim_leave(sim, CLV_INVALID, 0);
+	uint64_t ns = clv_cost_ns(CLV_CALL_create, size, 1);
+	if (!clv_sim_device_take(sim, device, size))
+		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, clv_cost_out_of_memory_ns(CLV_CALL_create));
+	struct sim_frame *f = frame_new(sim, size, device);
+	if (!f || (own_file && !clv_sim_backing_own_file(sim, f)) || !clv_sim_backing_create(sim, f)) {
+		if (f && f->file >= 0)
+			clv_sim_backing_destroy(sim, f);
+		sim->devices[device].used -= size;
+		return clv_sim_leave(sim, CLV_FAILED, 0);
+	}
+	*handle = frame_keep(sim, f);
 	return clv_sim_leave(sim, CLV_OK, ns);
+}
+
+enum clv_result clv_sim_create(struct clv_driver *self, clv_handle *handle, uint64_t size, int device)
+{
+	return create(self, handle, size, device, false);
+}
+
+enum clv_result clv_sim_create_exportable(struct clv_driver *self, clv_handle *handle, uint64_t size, int device)
+{
+	return create(self, handle, size, device, true);
+}
+
+int clv_sim_export(struct clv_driver *self, clv_handle handle)
+{
+	struct sim *sim = sim_of(self);
+	pthread_mutex_lock(&sim->lock);
+	const struct sim_frame *f = frame_of(sim, handle);
+	int fd = f && f->file >= 0 ? fcntl(f->file, F_DUPFD_CLOEXEC, 0) : -1;
+	pthread_mutex_unlock(&sim->lock);
+	return fd;
+}
+
+enum clv_result clv_sim_import(struct clv_driver *self, clv_handle *handle, int fd, uint64_t offset, uint64_t size,
+			       int device)
+{
+	struct sim *sim = sim_of(self);
+	struct stat st;
+	if (sim->file < 0 || !handle || !is_frame(sim, size, device) || offset & (sim->config.granularity - 1) ||
+	    fstat(fd, &st) || (uint64_t)st.st_size < size || (uint64_t)st.st_size - size < offset)
+		return CLV_INVALID;
+	int file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (file < 0)
+		return CLV_FAILED;
+	pthread_mutex_lock(&sim->lock);
+	struct sim_frame *f = frame_new(sim, size, device);
+	if (f) {
+		f->file = file;
+		f->file_offset = offset;
+		f->imported = true;
+		*handle = frame_keep(sim, f);
+	}
+	pthread_mutex_unlock(&sim->lock);
+	if (!f)
+		close(file);
+	return f ? CLV_OK : CLV_FAILED;
 }
 
 enum clv_result clv_sim_release(struct clv_driver *self, clv_handle handle)
@@ -405,22 +472,35 @@ enum clv_result clv_sim_unmap(struct clv_driver *self, uint64_t addr, uint64_t s
 	return clv_sim_leave(sim, CLV_OK, ns);
 }
 
-enum clv_result clv_sim_set_access(struct clv_driver *self, uint64_t addr, uint64_t size, int device)
+static enum clv_result change_access(struct clv_driver *self, uint64_t addr, uint64_t size, int device, bool access)
 {
 	struct sim *sim = clv_sim_enter(self, CLV_CALL_set_access);
 	struct sim_range *r = reservation_of(sim, addr, size);
 	if (!r || device < 0 || device >= self->devices || !whole_mappings(sim, r, addr, size))
 		return clv_sim_leave(sim, CLV_INVALID, 0);
-	if (!clv_sim_backing_access(sim, r, addr, size))
-		return clv_sim_leave(sim, CLV_FAILED, 0);
 	uint64_t ns = 0, bit = (uint64_t)1 << device;
+	if (access && !clv_sim_backing_access(sim, r, addr, size, true))
+		return clv_sim_leave(sim, CLV_FAILED, 0);
 	for (uint64_t done = 0; done < size;) {
 		struct sim_mapping *m = &sim->mappings[*granules_at(sim, r, addr + done) - 1];
-		ns += m->access & bit ? clv_cost_access_again_ns(1) : clv_cost_ns(CLV_CALL_set_access, m->size, 1);
-		m->access |= bit;
+		bool had = m->access & bit;
+		ns += had == access ? clv_cost_access_again_ns(1) : clv_cost_ns(CLV_CALL_set_access, m->size, 1);
+		m->access = access ? m->access | bit : m->access & ~bit;
+		if (!m->access && !clv_sim_backing_access(sim, r, m->addr, m->size, false))
+			return clv_sim_leave(sim, CLV_FAILED, ns);
 		done += m->size;
 	}
 	return clv_sim_leave(sim, CLV_OK, ns);
+}
+
+enum clv_result clv_sim_set_access(struct clv_driver *self, uint64_t addr, uint64_t size, int device)
+{
+	return change_access(self, addr, size, device, true);
+}
+
+enum clv_result clv_sim_clear_access(struct clv_driver *self, uint64_t addr, uint64_t size, int device)
+{
+	return change_access(self, addr, size, device, false);
 }
 
 /* How many of the `size` bytes at `addr` can be touched. */
@@ -453,10 +533,45 @@ uint8_t *clv_sim_bytes(struct clv_driver *driver, uint64_t addr, uint64_t size, 
 	return host;
 }
 
+bool clv_sim_find(struct clv_driver *driver, uint64_t addr, struct clv_sim_place *out)
+{
+	struct sim *sim = sim_of(driver);
+	*out = (struct clv_sim_place){.file = -1};
+	pthread_mutex_lock(&sim->lock);
+	const struct sim_range *r = clv_sim_range_at(sim, addr);
+	if (r && r->plain) {
+		out->device = r->device;
+		out->size = clv_sim_plain_around(sim, r, addr, &out->addr);
+		out->file = sim->file;
+		out->file_offset = r->file_offset;
+	} else if (r) {
+		uint32_t index = *granules_at(sim, r, addr);
+		const struct sim_mapping *m = index ? &sim->mappings[index - 1] : NULL;
+		if (m) {
+			const struct sim_frame *f = &sim->frames[m->frame];
+			out->addr = m->addr;
+			out->size = m->size;
+			out->access = m->access;
+			out->handle = f->released ? 0 : handle_of(sim, m->frame);
+			out->device = f->device;
+		}
+	}
+	if (r) {
+		out->plain = r->plain;
+		out->range = r->addr;
+		out->range_size = r->size;
+	}
+	pthread_mutex_unlock(&sim->lock);
+	return r;
+}
+
 void clv_sim_memory_close(struct sim *sim)
 {
 	while (sim->ranges)
 		clv_sim_range_free(sim, sim->ranges, true);
+	for (uint32_t i = 0; i < sim->frame_capacity; i++)
+		if (sim->frames[i].live)
+			clv_sim_backing_destroy(sim, &sim->frames[i]);
 	free(sim->frames);
 	free(sim->mappings);
 }

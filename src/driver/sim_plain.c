@@ -201,11 +201,20 @@ enum clv_result clv_sim_mem_free(struct clv_driver *self, uint64_t addr)
 	return clv_sim_leave(sim, CLV_OK, ns);
 }
 
+uint64_t clv_sim_plain_around(const struct sim *sim, const struct sim_range *r, uint64_t addr, uint64_t *start)
+{
+	*start = r->addr;
+	if (!r->page)
+		return r->size;
+	uint32_t owner = r->page->owner[(addr - r->addr) / CLV_GRAIN];
+	if (!owner)
+		return 0;
+	*start = r->addr + (owner - 1) * CLV_GRAIN;
+	return r->page->length[owner - 1] * CLV_GRAIN;
+}
+
 uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, uint64_t addr)
 {
-	uint64_t offset = addr - r->addr;
-	if (!r->page)
-		return r->size - offset;
-	uint32_t owner = r->page->owner[offset / CLV_GRAIN];
-	return owner ? (owner - 1 + r->page->length[owner - 1]) * CLV_GRAIN - offset : 0;
+	uint64_t start, size = clv_sim_plain_around(sim, r, addr, &start);
+	return size ? start + size - addr : 0;
 }

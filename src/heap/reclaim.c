@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
+#define TRIM_POLLS 64   /* an event on an idle stream completes within some microseconds: as long as these take */
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -412,8 +413,12 @@ static void release_down_to(struct clv_arena *a, uint64_t keep)
 uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 {
 	uint64_t before = a->held;
-	settle(a);
-	release_down_to(a, keep);
+	if (before > keep) /* most frees have no event of their own yet */
+		clv_streams_record(a);
+	for (int i = 0; i < TRIM_POLLS && a->held > keep && (i == 0 || clv_streams_pending(a)); i++) {
+		settle(a);
+		release_down_to(a, keep);
+	}
 	if (wait && a->held > keep) {
 		settle_all(a);
 		release_down_to(a, keep);

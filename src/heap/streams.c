@@ -226,6 +226,21 @@ bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own)
 	return any;
 }
 
+void clv_streams_record(struct clv_arena *a)
+{
+	for (uint32_t i = 1; i < a->slot_count; i++)
+		if (a->slots[i]->used && a->slots[i]->completed != a->slots[i]->seq)
+			record(a, a->slots[i]);
+}
+
+bool clv_streams_pending(const struct clv_arena *a)
+{
+	for (uint32_t i = 1; i < a->slot_count; i++)
+		if (a->slots[i]->count)
+			return true;
+	return false;
+}
+
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 {
 	if (own->index == CLV_SLOT_ANY)
