@@ -164,19 +164,21 @@ class Part:
         self.log(done, command)
         return done
 
-    def ran(self, label, command, how="cleave", served=None, **more):
-        """run(), and that it ended well and that Cleave was there exactly if it was to be. served: it must also have served
-        requests; by default that holds wherever it is there and PyTorch's own allocator is not."""
+    def ran(self, label, command, how="cleave", **more):
+        """run(), and that it ended well and that Cleave was there exactly if it was to be."""
         done = self.run(label, command, how, **more)
         self.check(f"{label} ends well", done.status == 0 and not done.timed_out, "" if done.status == 0 else done.why())
         if how == "plain":
             self.check(f"{label}: the library is not loaded", not done.result.get("preloaded"))
             return done
         self.check(f"{label}: the library is loaded", done.result.get("preloaded"))
-        if how == "cleave" if served is None else served:
-            self.check(f"{label}: Cleave served it", done.served["allocations"] > 0, done.served)
         self.numbers.setdefault("served", {})[label] = done.served
         return done
+
+    def served(self, done, requests):
+        """Cleave served (at least) so many requests."""
+        self.check(f"{done.label}: Cleave served its requests", done.served["allocations"] >= requests > 0,
+                   f"{done.served['allocations']} of {requests}")
 
     def compile(self, source, program, *options):
         """A program of work/ by nvcc, or by the C compiler for C."""
@@ -225,7 +227,7 @@ class Racer:
         self.part, self.label = part, label
         self.command = part.command(command, how)
         self.out, self.lines = [], queue.Queue()
-        self.ready = None # what it said when it was
+        self.ready = self.ended = None # what it said then
         self.begin = time.monotonic()
         self.err = tempfile.TemporaryFile()
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.err, text=True,
@@ -262,9 +264,6 @@ class Racer:
         except OSError:
             pass # it is gone, which the answer will say
 
-    def done_result(self):
-        return last_json("".join(self.out), "RESULT ") or {}
-
     def done(self):
         return Done(self.label, self.process.returncode, False, "".join(self.out), text_of(self.err),
                     time.monotonic() - self.begin)
@@ -289,7 +288,7 @@ def race(part, entries):
             except subprocess.TimeoutExpired:
                 raise Failed(f"{racer.label} does not end") from None
             racer.reader.join(10)
-            done = racer.done()
+            done = racer.ended = racer.done()
             part.check(f"{racer.label} ends well", done.status == 0, "" if done.status == 0 else done.why())
     finally:
         for racer in racers.values():

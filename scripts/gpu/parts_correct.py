@@ -26,7 +26,8 @@ def torch(part):
     if not found:
         return
     part.note(**found)
-    part.check("served through the stream-ordered backend", found["backend"] == ASYNC and found["vmm"], found["backend"])
+    part.check("the stream-ordered backend", found["backend"] == ASYNC, found["backend"])
+    part.served(done, found["allocs"])
     part.check("out of memory caught and survived", found["oom_wanted"] >= 8, found["oom_wanted"])
     part.check("graphs captured and replayed", found["captures"] >= 5 and found["replays"] >= 50)
     spread = found["foreign_mib"][1] - found["foreign_mib"][0]
@@ -58,7 +59,7 @@ def ipc(part):
     program = part.compile("ipc.c", "ipc")
     part.ran("ipc plain, without Cleave", [program, "plain", 4], "plain")
     served = part.ran("ipc of both kinds", [program, "both", 12])
-    part.check("blocks are ours", served.result.get("vmm"))
+    part.served(served, served.result.get("async", 0))
     passed = part.ran("ipc, --native", [program, "plain", 4], "native")
     part.note(**served.result)
     part.check("both processes finish", served.result and passed.result)
@@ -68,11 +69,11 @@ def ipc(part):
 def cupy(part):
     """CuPy with both pools."""
     for kind in ("default", "async"):
-        done = part.ran(f"cupy {kind}", [part.setup.python, part.work("cupy_work.py"), kind, 12], served=kind == "async")
+        done = part.ran(f"cupy {kind}", [part.setup.python, part.work("cupy_work.py"), kind, 12])
         nothing_wrong(part, done, f"{kind}: contents are right")
         part.note(**{kind: done.result})
         if kind == "async":
-            part.check("async: blocks are ours", done.result.get("vmm"))
+            part.served(done, done.result.get("ops", 0) // 2)
         part.show(f"{kind} {done.result.get('ops', 0):,} steps")
 
 
@@ -80,11 +81,11 @@ def jax(part):
     """JAX with cuda_async and with its default."""
     for kind, env in (("cuda_async", {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}), ("default", {})):
         env = env | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.10"}
-        done = part.ran(f"jax {kind}", [part.setup.python, part.work("jax_work.py"), 12], env=env, served=kind != "default")
+        done = part.ran(f"jax {kind}", [part.setup.python, part.work("jax_work.py"), 12], env=env)
         nothing_wrong(part, done, f"{kind}: results are right")
         part.note(**{kind: done.result})
         if kind == "cuda_async":
-            part.check("cuda_async: blocks are ours", done.result.get("vmm"))
+            part.served(done, done.result.get("ops", 0))
         part.show(f"{kind} {done.result.get('ops', 0)} steps")
 
 
@@ -104,6 +105,7 @@ def sanitizer(part):
     done = part.ran("memcheck", checker + [program, "brief"])
     part.check("memcheck finds no error", errors_found(done) == 0, errors_found(done))
     nothing_wrong(part, done, "contents are right")
+    part.served(done, 300)
     wild = part.run("memcheck of a wild write", checker + [program, "wild"])
     part.check("memcheck finds the planted error", (errors_found(wild) or 0) > 0 and wild.status == 9, errors_found(wild))
     part.note(errors=errors_found(done), planted=errors_found(wild))
@@ -126,6 +128,7 @@ def runtime(part):
         differing = [f"{a!r} became {b!r}" for a, b in zip(lines_of(plain), lines_of(done)) if a != b]
         if len(lines_of(plain)) != len(lines_of(done)):
             differing.append("not as many lines")
+        part.served(done, 1000)
         same += part.check(f"{label}: the same output", lines_of(plain) and not differing, "; ".join(differing))
     part.show(f"{same} of {len(programs)} programs print the same")
 
@@ -147,7 +150,7 @@ def peers(part):
     part.check("kernels across devices", done.status == 0 and done.result.get("wrong") == 0, done.why())
     work = part.ran("torch copies and NCCL", [part.setup.python, part.work("peers.py"), 15])
     nothing_wrong(part, work, "copies and sums are right")
-    part.check("blocks are ours", work.result.get("vmm"))
+    part.served(work, work.result.get("copied", 0))
     part.note(kernels=done.result, torch=work.result)
     part.show(f"{work.result.get('copied', 0):,} copies, {sum(work.result.get('all_reduces', []))} all-reduces, "
               f"peer access {done.result.get('can_access')}")

@@ -56,9 +56,10 @@ static void release(struct side *side, int n)
 {
 	CUstream stream = some_stream(side);
 
-	/* Work after which the block is free; nobody waits for it. */
+	/* Work after which the block is free; cuMemFreeAsync comes after it, cuMemFree takes blocks that are idle. */
 	CALL(cuMemsetD8Async, side->addresses[n], 0, side->sizes[n], stream);
 	if (next_random(&side->state) % 8 == 0) {
+		CALL(cuStreamSynchronize, stream);
 		CALL(cuMemFree_v2, side->addresses[n]);
 	} else {
 		CALL(cuMemFreeAsync, side->addresses[n], stream);

@@ -63,8 +63,7 @@ class Decode:
         captured = self.over_base()
         for graph in self.graphs:
             graph.replay()
-        return {"capture_s": seconds, "captured_mib": captured, "replayed_mib": self.over_base(),
-                "vmm": proof.is_vmm(self.results[0].data_ptr())}
+        return {"capture_s": seconds, "captured_mib": captured, "replayed_mib": self.over_base()}
 
     def time(self):
         found = {}

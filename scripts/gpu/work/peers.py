@@ -12,7 +12,6 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import proof
-from proof import MIB
 
 DEVICES = ("cuda:0", "cuda:1")
 
@@ -81,7 +80,6 @@ def main():
         return 1
     copied = copies(float(sys.argv[1]), wrong)
     reachable = torch.cuda.can_device_access_peer(0, 1)
-    vmm = proof.is_vmm(torch.empty(4 * MIB, dtype=torch.uint8, device="cuda:1").data_ptr())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -104,7 +102,7 @@ def main():
         one.join(30)
         if one.exitcode != 0:
             wrong.append(f"NCCL: a process ended with {one.exitcode}")
-    proof.report(wrong=wrong[:5], copied=copied, peer_access=reachable, vmm=vmm, all_reduces=reduced,
+    proof.report(wrong=wrong[:5], copied=copied, peer_access=reachable, all_reduces=reduced,
                  backend=torch.cuda.get_allocator_backend())
     return 1 if wrong else 0
 

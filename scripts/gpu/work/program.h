@@ -72,17 +72,6 @@ static inline bool preloaded(void)
 	return found;
 }
 
-/* Is the block made of frames (cuMemCreate)? The driver's own are not. Asking pins them. */
-static inline bool is_vmm(CUdeviceptr address)
-{
-	CUmemGenericAllocationHandle handle;
-
-	if (cuda.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS)
-		return false;
-	CALL(cuMemRelease, handle);
-	return true;
-}
-
 static inline uint64_t next_random(uint64_t *state)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15u;

@@ -105,7 +105,9 @@ static void release(block &b)
 
 	if (!b.async || random_number() % 8 == 0) {
 		verify(b, b.stream);
-		CALL(cudaFree(b.words)); /* takes blocks of either kind, and waits */
+		if (b.async)
+			CALL(cudaStreamSynchronize(streams[b.stream])); /* cudaFree waits only for what cudaMalloc gave */
+		CALL(cudaFree(b.words));
 		return;
 	}
 	int other = (int)(random_number() % stream_count);

@@ -100,8 +100,7 @@ class Service:
         if self.model.device.type == "cuda":
             found |= {"peak_reserved_mib": torch.cuda.max_memory_reserved() // MIB,
                       "peak_allocated_mib": torch.cuda.max_memory_allocated() // MIB,
-                      "backend": torch.cuda.get_allocator_backend(),
-                      "vmm": proof.is_vmm(next(self.model.model.parameters()).data_ptr())}
+                      "backend": torch.cuda.get_allocator_backend()}
         return web.json_response(found | {"preloaded": proof.preloaded()})
 
     async def stop(self, _):

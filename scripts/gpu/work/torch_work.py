@@ -411,13 +411,11 @@ def main():
     torch.cuda.init()
     begin = time.monotonic()
     work = Work(args)
-    # Of PyTorch's own allocator it is not asked: that alone would tell Cleave that the program knows frames.
-    vmm = not work.native and proof.is_vmm(work.bad[0].data_ptr())
     work.warm_up()
     left = work.run()
     peak_reserved = torch.cuda.max_memory_reserved()
     foreign = work.foreign or [0]
-    proof.report(seed=args.seed, backend=torch.cuda.get_allocator_backend(), vmm=vmm, seconds=round(time.monotonic() - begin, 1),
+    proof.report(seed=args.seed, backend=torch.cuda.get_allocator_backend(), seconds=round(time.monotonic() - begin, 1),
                  wrong=work.wrong[:5], written_gib=round(work.bytes_written / GIB), cached_after_mib=left // MIB,
                  last_peak_reserved_mib=peak_reserved // MIB,
                  foreign_mib=[min(foreign) // MIB, max(foreign) // MIB], left_when_full_mib=work.left_mib,
