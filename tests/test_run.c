@@ -511,6 +511,19 @@ START_TEST(finds_the_library)
 }
 END_TEST
 
+/* The library that is built, found where it is built, under programs of everybody's that have nothing to do with a GPU. */
+START_TEST(the_real_library)
+{
+	struct cli_result r = sh("unset CLEAVE_PRELOAD; " RUN
+				 "--stats sh -c 'grep -c libcleave-preload.so /proc/self/maps; echo $CLEAVE_CONF'");
+	ck_assert_msg(r.status == 0 && atoi(r.out) > 0, "%s%s", r.out, r.err);
+	says(r, "\nstats:on\n", "/libcleave-preload.so ");
+	r = sh("unset CLEAVE_PRELOAD; printf 'b\\na\\n' | " RUN "env sort");
+	ck_assert_str_eq(r.out, "a\nb\n");
+	ck_assert_msg(lines(r.err) == 2, "%s", r.err);
+}
+END_TEST
+
 /* What the shell lines call by name. Nothing of the tests' own environment may be merged. */
 static void prepare(void)
 {
@@ -529,6 +542,8 @@ static void prepare(void)
 					       "PYTORCH_ALLOC_CONF"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(unwanted); i++)
 		unsetenv(unwanted[i]);
+	/* One of a machine's own may hold folders that cannot be searched, which is another answer than "not found". */
+	setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
 	/* The command, built with AddressSanitizer, must bear other libraries in LD_PRELOAD. */
 	char options[1024];
 	const char *there = getenv("ASAN_OPTIONS");
@@ -550,6 +565,9 @@ int main(void)
 				      programs_that_cannot_load_it,
 				      libraries_that_cannot_be_loaded,
 				      scripts,
-				      finds_the_library};
-	return cli_suite("run", tests, CLV_ARRAY_LEN(tests));
+				      finds_the_library,
+				      the_real_library};
+	/* A library that is built with a sanitizer fits no program of everybody's. */
+	bool sanitized = getenv("CLEAVE_SANITIZED") != NULL;
+	return cli_suite("run", tests, CLV_ARRAY_LEN(tests) - sanitized);
 }
