@@ -11,7 +11,10 @@
 #include <errno.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
-#define TRIM_POLLS 64   /* an event on an idle stream completes within some microseconds: as long as these take */
+/* An event on an idle stream completes within microseconds, but not at once: so long are events polled that a trim without
+ * waiting has recorded. */
+#define TRIM_NS (2 * 1000 * 1000)
+#define TRIM_POLLS 4096
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -436,11 +439,18 @@ static void release_down_to(struct clv_arena *a, uint64_t keep)
 uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 {
 	uint64_t before = a->held;
-	if (before > keep) /* most frees have no event of their own yet */
+	settle(a);
+	release_down_to(a, keep);
+	if (a->held > keep) /* most frees have no event of their own yet, and chunks that have just become empty none */
 		clv_streams_record(a);
-	for (int i = 0; i < TRIM_POLLS && a->held > keep && (i == 0 || clv_streams_pending(a)); i++) {
-		settle(a);
-		release_down_to(a, keep);
+	uint64_t start = a->driver->now_ns(a->driver);
+	for (int i = 0; i < TRIM_POLLS && a->held > keep && clv_streams_pending(a); i++) {
+		if (a->driver->now_ns(a->driver) - start > TRIM_NS)
+			break;
+		if (clv_streams_poll(a, NULL)) {
+			settle(a);
+			release_down_to(a, keep);
+		}
 	}
 	if (wait && a->held > keep) {
 		settle_all(a);
