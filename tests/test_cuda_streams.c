@@ -515,7 +515,34 @@ START_TEST(threads_come_and_go)
 }
 END_TEST
 
-CHECK_MAIN("cuda_streams", streams_are_told_apart, asking_again_costs_one_call, what_is_forgotten_is_asked_anew,
+/* Asked after its id a stream that captures would end the capture. */
+START_TEST(a_stream_that_captures_is_known_by_its_name)
+{
+	start();
+	CUstream met = fake_stream(0, 7, zero), new = fake_stream(1, 8, zero);
+	ck_assert_uint_eq(known(met, false).stream.id, 7);
+	met->status = new->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	clv_cuda_captures_add(d, 1);
+	fake_forget_calls();
+	ck_assert_uint_eq(known(met, false).stream.id, 7);
+	uint64_t id = known(new, false).stream.id;
+	ck_assert_uint_ne(id, 7);
+	ck_assert_uint_ne(id, 8);
+	ck_assert_uint_eq(known(new, false).stream.id, id);
+	ck_assert_uint_eq(fake_calls("cuStreamGetId"), 0);
+
+	met->status = new->status = CU_STREAM_CAPTURE_STATUS_NONE;
+	ck_assert_uint_eq(known(new, false).stream.id, 8); /* while another captures, perhaps */
+	clv_cuda_captures_add(d, -1);
+	ck_assert_uint_eq(known(met, false).stream.id, 7);
+	clv_cuda_stream_forget(d, 8);
+	ck_assert(!clv_cuda_stream_known(d, id, NULL)); /* the name may be another stream's by now */
+	ck_assert(clv_cuda_stream_known(d, 7, NULL));
+	finish();
+}
+END_TEST
+
+CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name, streams_are_told_apart, asking_again_costs_one_call, what_is_forgotten_is_asked_anew,
 	   streams_are_listed_by_context, a_stream_that_cannot_be_noted_is_not_half_known,
 	   streams_that_nobody_told_of_are_adopted_if_asked_for, an_event_is_made_where_it_is_recorded,
 	   a_record_that_fails_leaves_the_last_one, what_was_recorded_in_a_context_that_is_gone_is_complete,

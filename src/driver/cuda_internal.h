@@ -31,6 +31,9 @@ struct cuda_context_ref {
 	uint64_t generation;
 };
 
+/* Ids of streams that could not be asked after theirs. */
+#define CUDA_UNASKED ((uint64_t)1 << 62)
+
 #define CUDA_SHARED_STREAM 0 /* no thread's number */
 
 struct cuda_stream {
@@ -72,7 +75,7 @@ struct cuda {
 	pthread_mutex_t lock;
 	_Atomic(struct cuda_context *) contexts; /* grows at the front only, and can be walked without the lock */
 	struct cuda_stream *streams;             /* the newest */
-	uint64_t stream_serial;
+	uint64_t stream_serial, unasked; /* numbers that were given */
 	struct cuda_stream *buckets[CUDA_STREAM_BUCKETS];
 };
 

@@ -338,6 +338,8 @@ FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long 
 {
 	struct fc_queue *q;
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r && q->capture) /* on an H200 (driver 580) it ends the capture, whatever the mode */
+		return fc_unsafe_on(q);
 	if (!r)
 		*streamId = q->id;
 	return r;
