@@ -277,7 +277,7 @@ FC_STREAM_CALL(cuStreamEndCapture, FC_CONTEXT, (CUstream hStream, CUgraph *phGra
 
 static CUstreamCaptureStatus status_of(const struct fc_queue *q)
 {
-	return !q->capture	    ? CU_STREAM_CAPTURE_STATUS_NONE
+	return !q->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
 	       : q->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 				     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }

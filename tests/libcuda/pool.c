@@ -252,8 +252,8 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 	piece_release(p);
 	if (p->size > bytes) {
 		struct fc_piece *rest = fc_alloc(sizeof(*rest));
-		*rest = (struct fc_piece){.next = p->next, .prev = p, .offset = p->offset + bytes,
-					  .size = p->size - bytes, .free = true};
+		*rest = (struct fc_piece){
+			.next = p->next, .prev = p, .offset = p->offset + bytes, .size = p->size - bytes, .free = true};
 		if (p->next)
 			p->next->prev = rest;
 		p->next = rest;
@@ -263,8 +263,13 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 	pool->used += bytes;
 	pool->used_high = clv_max_u64(pool->used_high, pool->used);
 	struct fc_block *b = fc_alloc(sizeof(*b));
-	*b = (struct fc_block){.addr = c->addr + p->offset, .size = size, .kind = kind, .device = pool->device,
-			       .pool = pool, .chunk = c, .piece = p};
+	*b = (struct fc_block){.addr = c->addr + p->offset,
+			       .size = size,
+			       .kind = kind,
+			       .device = pool->device,
+			       .pool = pool,
+			       .chunk = c,
+			       .piece = p};
 	fc_block_add(b);
 	*out = b;
 	return CUDA_SUCCESS;

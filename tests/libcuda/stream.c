@@ -353,6 +353,24 @@ FC_STREAM_CALL(cuStreamGetCtx, FC_CONTEXT, (CUstream hStream, CUcontext *pctx), 
 	return r;
 }
 
+FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *flags), (hStream, flags))
+{
+	struct fc_queue *q;
+	CUresult r = flags ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*flags = q->flags;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority), (hStream, priority))
+{
+	struct fc_queue *q;
+	CUresult r = priority ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*priority = q->priority;
+	return r;
+}
+
 FC_STREAM_CALL(cuLaunchHostFunc, FC_CONTEXT, (CUstream hStream, CUhostFn fn, void *userData), (hStream, fn, userData))
 {
 	struct fc_queue *q;
