@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const commands[] = {"replay", "convert", "stress", "bench", "help", "version"};
+static const char *const commands[] = {"run", "replay", "convert", "stress", "bench", "help", "version"};
 
 static const char tiny[] = "Thread,Time,Action,Pointer,Size,Stream\n"
 			   "1,10:00:00.000001,allocate,0x1000,1000,0x0\n"
@@ -26,7 +26,7 @@ END_TEST
 
 START_TEST(unknown_commands)
 {
-	static const char *const names[] = {"plan", "pack", "run",    "stat",   "report", "",
+	static const char *const names[] = {"plan", "pack", "stat",   "report", "",
 					    "-",    "--",   "--json", "Replay", "replay "};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		cli_assert_refused(cli_run(names[i], "x", NULL), "unknown");
@@ -76,6 +76,11 @@ START_TEST(help_settings)
 	struct cli_result r = cli_run("help", "settings", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_ptr_nonnull(strstr(r.out, "growth"));
+	/* two groups: the heap's first */
+	ck_assert_ptr_nonnull(strstr(r.out, "\n  off "));
+	ck_assert_ptr_nonnull(strstr(r.out, "not for replays"));
+	ck_assert(strstr(r.out, "\n  off ") > strstr(r.out, "not for replays"));
+	ck_assert(strstr(r.out, "\n  growth ") < strstr(r.out, "not for replays"));
 	r = cli_run("help", "settings", "--json", NULL);
 	ck_assert_int_eq(r.status, 0);
 	json_error_t error;
@@ -83,14 +88,18 @@ START_TEST(help_settings)
 	ck_assert_msg(doc != NULL, "%s: %s", error.text, r.out);
 	const json_t *table = json_object_get(doc, "settings"), *setting;
 	size_t i;
-	bool growth = false;
+	bool growth = false, off = false;
 	json_array_foreach((json_t *)table, i, setting)
 	{
-		growth |= strcmp(json_string_value(json_object_get(setting, "key")), "growth") == 0;
+		const char *key = json_string_value(json_object_get(setting, "key"));
+		const char *reader = json_string_value(json_object_get(setting, "reader"));
+		ck_assert(key && reader);
+		growth |= !strcmp(key, "growth") && !strcmp(reader, "heap");
+		off |= !strcmp(key, "off") && !strcmp(reader, "preload");
 		ck_assert(json_is_string(json_object_get(setting, "default")));
 		ck_assert(json_is_string(json_object_get(setting, "help")));
 	}
-	ck_assert(growth);
+	ck_assert(growth && off);
 	json_decref(doc);
 }
 END_TEST
@@ -141,11 +150,12 @@ START_TEST(wrong_options)
 		{"--device-index", "-1", "whole number"},
 		{"--device-index", "2147483648", "out of range"},
 		{"--device-index", "1", "device 1"},
-		{"--driver", "cuda", "simulated"},
 		{"--driver", "foo", "'foo'"},
 		{"--policy", "foo", "direct"},
 		{"--policy", "direct:x", "'x'"},
 		{"--policy", "cleave:nosuch:1", "nosuch"},
+		{"--policy", "cleave:serve:all", "'serve' is a setting of programs"},
+		{"--policy", "cleave:off", "'off' is a setting of programs"},
 		{"--policy", "torch:nosuch:1", "nosuch"},
 		{"--policy", "torch:recorded", "settings"},
 		{"--verify", NULL, "settings"},

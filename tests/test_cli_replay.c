@@ -575,6 +575,17 @@ START_TEST(recordings)
 }
 END_TEST
 
+/* A machine with a GPU is made one without. */
+START_TEST(without_a_gpu)
+{
+	cli_text("t.csv", csv);
+	cli_assert_refused(cli_shell("CUDA_VISIBLE_DEVICES=-1 \"$CLEAVE\" replay --driver cuda t.csv"),
+			   "--driver cuda: ");
+	cli_assert_refused(cli_run("replay", "--driver", "cuda", "--fit", "t.csv", NULL), "--fit");
+	cli_assert_refused(cli_run("replay", "--driver", "cuda", "--event-lag", "5", "t.csv", NULL), "--event-lag");
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {direct_to_the_byte,
@@ -590,6 +601,7 @@ int main(void)
 				      a_state_without_history,
 				      torch_repeats_what_was_recorded,
 				      names_with_any_bytes,
+				      without_a_gpu,
 				      recordings};
 	return cli_suite("cli_replay", tests, CLV_ARRAY_LEN(tests));
 }

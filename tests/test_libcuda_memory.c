@@ -250,6 +250,29 @@ START_TEST(pool_reuse_is_ordered)
 }
 END_TEST
 
+/* What is left of a piece that others may still use is not free for all, either. */
+START_TEST(pool_rest_is_ordered)
+{
+	CUdeviceptr p, q, r;
+	struct gate g = {0};
+	setenv("FAKE_CUDA_MEMORY", "4MiB", 1);
+	start_cuda();
+	CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING),
+		 c = new_stream(CU_STREAM_NON_BLOCKING);
+	OK(cu.cuMemAllocAsync(&p, 4 * MIB, a));
+	gate_on(a, &g);
+	OK(cu.cuMemsetD8Async(p, 1, 4 * MIB, a));
+	OK(cu.cuMemFreeAsync(p, a));
+	OK(cu.cuMemAllocAsync(&q, 2 * MIB, b));
+	OK(cu.cuMemAllocAsync(&r, 2 * MIB, c));
+	OK(cu.cuMemsetD8Async(r, 2, 2 * MIB, c));
+	FAILS(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(c));
+	gate_open(&g);
+	OK(cu.cuCtxSynchronize());
+	ck_assert_int_eq(byte_at(r), 2);
+}
+END_TEST
+
 START_TEST(pools_made_and_chosen)
 {
 	CUdeviceptr p;
@@ -363,4 +386,4 @@ START_TEST(pointer_attributes)
 END_TEST
 
 CHECK_MAIN("libcuda_memory", plain_memory, free_waits_and_stale_work_faults, copies, host_memory, frames,
-	   pool_attributes, pool_reuse_is_ordered, pools_made_and_chosen, peers, pointer_attributes)
+	   pool_attributes, pool_reuse_is_ordered, pool_rest_is_ordered, pools_made_and_chosen, peers, pointer_attributes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Host memory for our own books, in each flavour: CLV_META_FLAVOUR says which one this program is built with.
+ * Host memory for our own books, in each flavour: CLV_JE_FLAVOUR says which one this program is built with.
  */
 #include "../src/host/meta.h"
 #include "../src/host/meta_pages.h"
@@ -15,9 +15,9 @@
 START_TEST(which_flavour)
 {
 	bool jemalloc = clv_meta_uses_jemalloc();
-#if CLV_META_FLAVOUR == 0
+#if CLV_JE_FLAVOUR == 0
 	ck_assert(!jemalloc);
-#elif CLV_META_FLAVOUR == 2
+#elif CLV_JE_FLAVOUR == 2
 	ck_assert(jemalloc);
 #else
 	/* whether it can be opened here is the machine's affair; either way the tests below must hold */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "../src/driver/sim.h"
 #include "../tracing/replay/replay.h"
 #include "check_main.h"
 #include "fake_policy.h"
@@ -253,6 +254,41 @@ START_TEST(names_of_policies)
 }
 END_TEST
 
+/* The heap runs on a device that others own: with its streams, its calls counted from here on, as little as it may hold. */
+START_TEST(cleave_on_a_given_device)
+{
+	static struct clv_event_record events[] = {
+		EVENT(100, ALLOC, 0, 3 << 20, 0),
+		EVENT(200, ALLOC, 1, 5 << 20, 1),
+		EVENT(300, FREE_COMPLETED, 0, 3 << 20, 0),
+		EVENT(400, ALLOC, 2, 3 << 20, 1),
+	};
+	const struct clv_history h = history_of(events, CLV_ARRAY_LEN(events), NULL, 0, 3);
+	const cleave_stream streams[] = {{501, 1}, {502, 2}};
+	struct clv_driver *sim = clv_sim_open(&(struct clv_sim_config){.capacity = CLV_GIB});
+	ck_assert_ptr_nonnull(sim);
+	const struct clv_policy_device device = {sim, streams};
+	struct clv_replay_options o = {.policy = "cleave", .device = &device};
+	struct clv_replay_result first, second, small;
+	struct clv_error err = {{0}};
+	ck_assert_msg(clv_replay(&trace, &h, &o, &first, &err), "%s", err.text);
+	ck_assert(first.completed);
+	ck_assert_uint_gt(first.stats.driver.calls[CLV_CALL_create], 0);
+	ck_assert_uint_eq(first.stats.peak_reserved_bytes, clv_sim_used_peak(sim, 0));
+	ck_assert_ptr_null(clv_sim_leaks(sim));
+	ck_assert_msg(clv_replay(&trace, &h, &o, &second, &err), "%s", err.text);
+	for (int i = 0; i < CLV_CALL_COUNT; i++)
+		ck_assert_msg(first.stats.driver.calls[i] == second.stats.driver.calls[i], "%s",
+			      clv_call_name((enum clv_call)i));
+	o.capacity = 6 << 20;
+	ck_assert_msg(clv_replay(&trace, &h, &o, &small, &err), "%s", err.text);
+	ck_assert(!small.completed);
+	ck_assert_uint_eq(small.failed_at_event, 1);
+	ck_assert_ptr_null(clv_sim_leaks(sim));
+	sim->close(sim);
+}
+END_TEST
+
 CHECK_MAIN("replay", keeps_the_recorded_order, torch_gets_ooms_and_empty_caches, operations_may_be_missing,
 	   a_failing_request_ends_the_replay, a_failing_initial_block_is_event_0, an_empty_history_completes,
-	   a_refused_policy_is_an_error, long_histories, names_of_policies)
+	   a_refused_policy_is_an_error, long_histories, names_of_policies, cleave_on_a_given_device)

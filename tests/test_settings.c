@@ -2,6 +2,7 @@
 #include "../src/heap/settings.h"
 #include "check_main.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct clv_settings parsed(const char *text)
@@ -19,6 +20,49 @@ static void same(struct clv_settings a, struct clv_settings b)
 	ck_assert_uint_eq(a.headroom, b.headroom);
 	ck_assert_uint_eq(a.frame_bytes, b.frame_bytes);
 	ck_assert_int_eq(a.cache, b.cache);
+	ck_assert_int_eq(a.off, b.off);
+	ck_assert_uint_eq(a.serve, b.serve);
+	ck_assert_int_eq(a.free_now, b.free_now);
+	ck_assert_int_eq(a.graphs, b.graphs);
+	ck_assert_int_eq(a.ipc, b.ipc);
+	ck_assert_int_eq(a.pinned, b.pinned);
+	ck_assert_uint_eq(a.pinned_limit, b.pinned_limit);
+	ck_assert_int_eq(a.any_driver, b.any_driver);
+	ck_assert_int_eq(a.report, b.report);
+	ck_assert_int_eq(a.stats, b.stats);
+}
+
+/* What the lenient parser complained about, one sentence a line. */
+struct warnings {
+	char text[8192];
+	unsigned count;
+};
+
+static void collect(void *arg, const char *sentence)
+{
+	struct warnings *w = arg;
+	ck_assert_uint_gt(strlen(sentence), 0);
+	ck_assert_uint_lt(strlen(w->text) + strlen(sentence) + 2, sizeof(w->text));
+	strcat(strcat(w->text, sentence), "\n");
+	w->count++;
+}
+
+static struct clv_settings lenient(const char *text, struct warnings *w)
+{
+	struct clv_settings s;
+	memset(&s, 0xa5, sizeof(s));
+	memset(w, 0, sizeof(*w));
+	clv_settings_parse_lenient(&s, text, collect, w);
+	return s;
+}
+
+/* Without a complaint. */
+static struct clv_settings for_program(const char *text)
+{
+	struct warnings w;
+	struct clv_settings s = lenient(text, &w);
+	ck_assert_msg(!w.count, "'%s': %s", text, w.text);
+	return s;
 }
 
 START_TEST(defaults)
@@ -32,15 +76,27 @@ START_TEST(defaults)
 	same(s, parsed(""));
 	same(s, parsed(","));
 	same(s, parsed(" , ,"));
+	same(s, for_program(NULL));
+	same(s, for_program(""));
+	same(s, for_program(", ,"));
+	ck_assert(!s.off && !s.free_now && s.graphs && s.ipc && !s.pinned && !s.any_driver && s.report && !s.stats);
+	ck_assert_uint_eq(s.serve, CLV_SERVE_AUTO);
+	ck_assert_uint_gt(s.pinned_limit, 0);
 	/* the table's defaults are the defaults */
-	char all[512] = "";
+	char heap[512] = "", all[1024] = "";
 	size_t count;
 	const struct clv_setting *table = clv_settings_table(&count);
 	for (size_t i = 0; i < count; i++) {
-		strcat(all, i ? "," : "");
-		strcat(strcat(strcat(all, table[i].key), ":"), table[i].initial);
+		char item[64];
+		if (!strcmp(table[i].kind, "WORD"))
+			continue;
+		snprintf(item, sizeof(item), "%s:%s,", table[i].key, table[i].initial);
+		strcat(all, item);
+		if (table[i].reader == CLV_READER_HEAP)
+			strcat(heap, item);
 	}
-	same(s, parsed(all));
+	same(s, parsed(heap));
+	same(s, for_program(all));
 }
 END_TEST
 
@@ -56,6 +112,101 @@ START_TEST(each_key)
 	ck_assert_uint_eq(parsed("limit:0").limit, 0);
 	same(s, parsed(" growth:tight , limit:1.5GiB ,headroom:300MiB\t,\tframe:4MiB,cache:off,"));
 	same(s, parsed("growth : tight, limit: 1.5GiB, headroom :300MiB, frame: 4MiB, cache : off "));
+}
+END_TEST
+
+START_TEST(each_key_of_a_program)
+{
+	struct clv_settings s = for_program("off,serve:all,free:now,graphs:off,ipc:off,pinned:on,pinned_limit:64MiB,"
+					    "driver:any,report:off,stats:on,growth:tight,limit:1GiB");
+	ck_assert(s.off && s.free_now && !s.graphs && !s.ipc && s.pinned && s.any_driver && !s.report && s.stats);
+	ck_assert_uint_eq(s.serve, CLV_SERVE_ALL);
+	ck_assert_uint_eq(s.pinned_limit, 64 * CLV_MIB);
+	ck_assert(s.tight);
+	ck_assert_uint_eq(s.limit, CLV_GIB);
+	ck_assert_uint_eq(for_program("serve:pool").serve, CLV_SERVE_POOL);
+	ck_assert_uint_eq(for_program("serve:all,serve:auto").serve, CLV_SERVE_AUTO);
+	ck_assert(for_program("free:wait,graphs:on,ipc:on,report:on").graphs);
+	ck_assert_uint_eq(for_program("pinned_limit:0").pinned_limit, 0);
+	ck_assert(for_program(" off ").off);
+	ck_assert(for_program("stats : on , off,").off);
+}
+END_TEST
+
+/* One bad item costs that item, and a complaint about it; no more. */
+START_TEST(lenient_goes_on)
+{
+	static const struct {
+		const char *bad, *says;
+	} cases[] = {
+		{"groth:tight", "groth"},
+		{"growth", "key:value"},
+		{"growth:loose", "normal or tight"},
+		{"serve:", "auto, pool or all"},
+		{"serve:pools", "auto, pool or all"},
+		{"serve:auto|pool", "auto, pool or all"},
+		{"serve", "key:value"},
+		{"free:later", "wait or now"},
+		{"graphs:yes", "on or off"},
+		{"off:on", "takes no value"},
+		{"off:", "takes no value"},
+		{"OFF", "OFF"},
+		{"of", "'of'"},
+		{"driver:all", "tested or any"},
+		{"pinned_limit:some", "64MiB"},
+		{"limit:much", "much"},
+		{"frame:3MiB", "power of two"},
+		{"stats:1", "on or off"},
+		{":", "''"},
+	};
+	const struct clv_settings expect = for_program("cache:off,stats:on");
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		char text[256];
+		struct warnings w;
+		snprintf(text, sizeof(text), "cache:off,%s,stats:on", cases[i].bad);
+		same(lenient(text, &w), expect);
+		ck_assert_uint_eq(w.count, 1);
+		ck_assert_msg(strstr(w.text, cases[i].says), "'%s': %s", cases[i].bad, w.text);
+		snprintf(text, sizeof(text), "%s,cache:off,stats:on,%s", cases[i].bad, cases[i].bad);
+		same(lenient(text, &w), expect);
+		ck_assert_uint_eq(w.count, 2);
+		struct clv_settings s;
+		clv_settings_parse_lenient(&s, text, NULL, NULL);
+		same(s, expect);
+	}
+	/* a good value before a bad one of the same key stays */
+	struct warnings w;
+	ck_assert_uint_eq(lenient("serve:pool,serve:x", &w).serve, CLV_SERVE_POOL);
+	ck_assert_uint_eq(w.count, 1);
+	char longer[5000];
+	memset(longer, 'x', sizeof(longer));
+	strcpy(longer + sizeof(longer) - sizeof(",stats:on"), ",stats:on");
+	ck_assert(lenient(longer, &w).stats);
+	ck_assert_uint_eq(w.count, 1);
+	ck_assert(strstr(w.text, "too long"));
+}
+END_TEST
+
+/* Where no preload library reads them they would do nothing, and nobody would know. */
+START_TEST(refused_outside_programs)
+{
+	size_t count;
+	const struct clv_setting *table = clv_settings_table(&count);
+	unsigned refused = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (table[i].reader != CLV_READER_PRELOAD)
+			continue;
+		refused++;
+		char text[128];
+		bool word = !strcmp(table[i].kind, "WORD");
+		snprintf(text, sizeof(text), "growth:tight,%s%s%s", table[i].key, word ? "" : ":", table[i].initial);
+		struct clv_settings s;
+		struct clv_error err = {""};
+		ck_assert_msg(!clv_settings_parse(&s, text, &err), "'%s' is accepted", text);
+		ck_assert_msg(strstr(err.text, table[i].key) && strstr(err.text, "programs"), "%s", err.text);
+		for_program(text);
+	}
+	ck_assert_uint_gt(refused, 5);
 }
 END_TEST
 
@@ -107,7 +258,12 @@ START_TEST(table_is_complete)
 	const struct clv_setting *table = clv_settings_table(&count);
 	ck_assert_uint_gt(count, 0);
 	for (size_t i = 0; i < count; i++) {
-		ck_assert(!strcmp(table[i].kind, "CHOICE") || !strcmp(table[i].kind, "SIZE") || !strcmp(table[i].kind, "BOOL"));
+		bool word = !strcmp(table[i].kind, "WORD"), size = !strcmp(table[i].kind, "SIZE");
+		bool choice = !strcmp(table[i].kind, "CHOICE"), on_off = !strcmp(table[i].kind, "BOOL");
+		ck_assert(word || size || choice || on_off);
+		ck_assert_int_eq(word, !table[i].initial[0]);
+		ck_assert_int_eq(choice || on_off, table[i].words[0] != 0);
+		ck_assert(!on_off || !strcmp(table[i].words, "on|off"));
 		ck_assert_uint_gt(strlen(table[i].help), 10);
 		for (size_t k = 0; k < i; k++)
 			ck_assert_str_ne(table[i].key, table[k].key);
@@ -118,7 +274,8 @@ END_TEST
 /* Whatever the bytes: accepted or refused with a reason, nothing else. */
 START_TEST(random_text)
 {
-	static const char *const parts[] = {"growth", "limit", "frame", "cache", ":", ",", " ", "tight", "16MiB", "on", "4", "\xff", "\t"};
+	static const char *const parts[] = {"growth", "limit", "frame", "cache", ":",  ",",   " ",     "tight",
+					    "16MiB",  "on",    "4",     "\xff",  "\t", "off", "serve", "all"};
 	struct clv_rng rng = {3};
 	unsigned accepted = 0;
 	for (unsigned i = 0; i < 20000; i++) {
@@ -130,6 +287,13 @@ START_TEST(random_text)
 		bool good = clv_settings_parse(&s, text, &err);
 		accepted += good;
 		ck_assert_msg(good == !err.text[0], "'%s': %s", text, err.text);
+		struct warnings w;
+		struct clv_settings same_text = lenient(text, &w);
+		if (good) {
+			same(s, same_text);
+			ck_assert_uint_eq(w.count, 0);
+		}
+		ck_assert(clv_is_pow2(same_text.frame_bytes) && same_text.frame_bytes >= 2 * CLV_MIB);
 		if (good)
 			ck_assert(clv_is_pow2(s.frame_bytes) && s.frame_bytes >= 2 * CLV_MIB);
 	}
@@ -138,4 +302,5 @@ START_TEST(random_text)
 }
 END_TEST
 
-CHECK_MAIN("settings", defaults, each_key, refusals, table_is_complete, random_text)
+CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, refusals,
+	   table_is_complete, random_text)

@@ -9,13 +9,14 @@
 #   scripts             the shell scripts pass shellcheck
 #   spelling            no misspelled words
 #   calls NM ARCHIVE... the libraries do not end the process or write to its stdout
+#   allocator NM LIB... the libraries neither call the host program's allocator nor functions whose result it has to free
 #   headers CC CXX      public headers compile alone as C and C++ without a warning, our own as C (CXX may be empty)
 #
 # Exits 0 if the check holds, 1 with what is wrong, 77 if the program that checks is not installed.
 set -euo pipefail
 
 check=$1
-if [ "$check" != calls ]; then # which is given paths from where it is started
+if [ "$check" != calls ] && [ "$check" != allocator ]; then # which are given paths from where they are started
 	cd -- "$2"
 fi
 shift 2
@@ -74,19 +75,30 @@ length() {
 	done < <(files '*.[ch]' '*.py'; shell_scripts)
 }
 
-calls() {
-	local nm=$1 archive symbols seen=
-	shift
-	# What printf becomes when the compiler fortifies or simplifies it is named as well.
-	local forbidden='abort|_?exit|_Exit|quick_exit|v?printf|__v?printf_chk|puts|putchar|stdout'
-	for archive in "$@"; do
-		symbols=$("$nm" -A -P -u "$archive") || { wrong "$archive: $nm failed"; continue; }
+# undefined FORBIDDEN NM LIBRARY...: what the libraries need from elsewhere, in shared ones with its version.
+undefined() {
+	local forbidden=$1 nm=$2 library symbols seen=
+	shift 2
+	for library in "$@"; do
+		symbols=$("$nm" -A -P -u "$library") || { wrong "$library: $nm failed"; continue; }
 		seen+=$symbols
-		if grep -E ": ($forbidden) " <<<"$symbols" >&2; then
-			wrong "$archive: library code must not call these"
+		if grep -E ": ($forbidden)(@[^ ]*)? " <<<"$symbols" >&2; then
+			wrong "$library: library code must not call these"
 		fi
 	done
 	[ -n "$seen" ] || wrong "no undefined symbol anywhere: are these the libraries?"
+}
+
+calls() {
+	# What printf becomes when the compiler fortifies or simplifies it is named as well.
+	undefined 'abort|_?exit|_Exit|quick_exit|v?printf|__v?printf_chk|puts|putchar|stdout' "$@"
+}
+
+allocator() {
+	local family='malloc|calloc|realloc|reallocarray|free|memalign|aligned_alloc|posix_memalign|p?valloc|malloc_usable_size'
+	local results='(__)?strn?dup|wcsdup|(__)?v?asprintf(_chk)?|getline|(__)?getdelim|getpass|get_current_dir_name'
+	local files='open_w?memstream|fmemopen|fopen(64)?|fdopen|popen|(fd)?opendir|scandir(at)?(64)?|glob(64)?|ftw(64)?|nftw(64)?'
+	undefined "$family|$results|$files|canonicalize_file_name|(__)?realpath(_chk)?|setenv|putenv|regcomp|_Zn[wa].*|_Zd[la].*" "$@"
 }
 
 # compile_header LANGUAGE HEADER COMPILER... : twice in one unit, so that its guard is tried too.
@@ -129,6 +141,7 @@ case $check in
 license) license ;;
 length) length ;;
 calls) calls "$@" ;;
+allocator) allocator "$@" ;;
 headers) headers "$@" ;;
 scripts)
 	require shellcheck

@@ -47,14 +47,20 @@ typedef struct cleave_stream {
 #define CLEAVE_STREAM_ANY ((cleave_stream){UINT64_MAX, 0})
 #endif
 
-/* Opens a driver by name: "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL for another name.
- * Close with cleave_driver_close() after every heap on it. */
+/* Opens a driver by name: "cuda" (libcuda.so.1), "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL
+ * for another name, -ENODEV if there is no libcuda.so.1, no device, or a version that was not tested. Close with
+ * cleave_driver_close() after every heap on it.
+ *
+ * "cuda" makes no context: the program has one on each device that it uses before it calls the heap, and keeps it until
+ * the heap is closed. `handle` of a stream is its CUstream (0 or 1: the legacy default stream, 2: the thread's own), `id`
+ * what cuStreamGetId says of it. A default stream is used in the thread, and while the context is current, that it is
+ * of. */
 CLEAVE_API int cleave_driver_open(cleave_driver **out, const char *name);
 CLEAVE_API void cleave_driver_close(cleave_driver *driver);
 
-/* Opens a heap over `driver` (borrowed). `settings` is the text of CLEAVE_CONF ("key:value,...", NULL or "" for the
- * defaults; `cleave help settings` lists the keys). An unknown key or a bad value is refused with -EINVAL, and the sentence
- * that says why is written to `why` (may be NULL), which has `why_len` bytes. */
+/* Opens a heap over `driver` (borrowed). `settings` is "key:value,..." (NULL or "" for the defaults; `cleave
+ * help settings` lists the keys: those of the heap). An unknown key, one of programs under Cleave only, or a bad value is
+ * refused with -EINVAL, and the sentence that says why is written to `why` (may be NULL), which has `why_len` bytes. */
 CLEAVE_API int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *settings, char *why, size_t why_len);
 
 /* Waits for the work before frees and gives every frame back, live blocks included. */

@@ -17,15 +17,26 @@
 #define LONG_BASE 256
 #define HELP (LONG_BASE + OPTIONS_MAX)
 
+/* " TRACE [OPTION]...", or " [OPTION]... -- COMMAND": what follows the name of the command. */
+static const char *usage(const struct clv_args *a, char *buf, size_t len)
+{
+	const char *options = a->option_count ? " [OPTION]..." : "";
+	snprintf(buf, len, "%s%s%s%s", a->command_follows ? options : "", a->operands[0] ? " " : "", a->operands,
+		 a->command_follows ? "" : options);
+	return buf;
+}
+
 static void print_help(const struct clv_args *a)
 {
-	printf("Usage: cleave %s%s%s%s\n\n%s\n", a->command, a->operands[0] ? " " : "", a->operands,
-	       a->option_count ? " [OPTION]..." : "", a->about);
+	char after[128];
+	printf("Usage: cleave %s%s\n\n%s\n", a->command, usage(a, after, sizeof(after)), a->about);
 	if (a->option_count)
 		printf("\nOptions:\n");
 	for (size_t i = 0; i < a->option_count; i++) {
 		const struct clv_arg *o = &a->options[i];
 		char left[64];
+		if (!o->help)
+			continue;
 		int n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
 				  : snprintf(left, sizeof(left), "--%s", o->name);
 		if (o->value)
@@ -126,8 +137,8 @@ static const struct clv_arg *option_of(const struct clv_args *a, int code)
 static int parse_options(const struct clv_args *a, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MAX + 2] = {{0}};
-	/* '+' is not given, so operands may stand between options; ':' tells a missing value from an unknown option. */
-	char shorts[2 * OPTIONS_MAX + 3] = ":h", *s = shorts + 2;
+	/* Without '+' operands may stand between options; ':' tells a missing value from an unknown option. */
+	char shorts[2 * OPTIONS_MAX + 4] = "+:h", *s = shorts + 3;
 	for (size_t i = 0; i < a->option_count; i++) {
 		const struct clv_arg *o = &a->options[i];
 		longs[i] = (struct option){o->name, o->kind == CLV_ARG_FLAG ? no_argument : required_argument, NULL,
@@ -143,7 +154,7 @@ static int parse_options(const struct clv_args *a, int argc, char **argv)
 	opterr = 0;
 	optind = 0; /* glibc: start anew */
 	for (;;) {
-		int code = getopt_long(argc, argv, shorts, longs, NULL);
+		int code = getopt_long(argc, argv, shorts + !a->command_follows, longs, NULL);
 		if (code == -1)
 			return -1;
 		if (code == 'h' || code == HELP) {
@@ -176,13 +187,15 @@ int clv_args_parse(const struct clv_args *args, int argc, char **argv, int *firs
 	if (status >= 0)
 		return status;
 	size_t count = (size_t)(argc - optind);
+	char line[128];
 	if (count < args->operands_min)
-		return clv_cli_refuse(args->command, "%s is missing; usage: cleave %s %s [OPTION]...", args->operands,
-				      args->command, args->operands);
+		return clv_cli_refuse(args->command, "%s is missing; usage: cleave %s%s",
+				      args->command_follows ? "COMMAND" : args->operands, args->command,
+				      usage(args, line, sizeof(line)));
 	if (count > args->operands_max)
-		return clv_cli_refuse(args->command, "'%s' is one argument too many; usage: cleave %s%s%s [OPTION]...",
+		return clv_cli_refuse(args->command, "'%s' is one argument too many; usage: cleave %s%s",
 				      argv[optind + (int)args->operands_max], args->command,
-				      args->operands[0] ? " " : "", args->operands);
+				      usage(args, line, sizeof(line)));
 	*first = optind;
 	return -1;
 }

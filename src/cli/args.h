@@ -30,7 +30,7 @@ struct clv_arg {
 	enum clv_arg_kind kind;
 	void *into;        /* keeps its value, the default, if the option is not given */
 	const char *value; /* "SIZE", for the help; NULL for a flag */
-	const char *help;  /* lines end in \n but the last */
+	const char *help;  /* lines end in \n but the last; NULL: not listed */
 	uint64_t min, max; /* of a NUMBER; max 0: UINT64_MAX */
 	bool *given;       /* may be NULL */
 };
@@ -42,11 +42,12 @@ struct clv_args {
 	const struct clv_arg *options;
 	size_t option_count;
 	size_t operands_min, operands_max;
+	bool command_follows; /* the operands are a command with options of its own: ours end at the first operand */
 };
 
 /* Parses argv[1..]; `--help` and `-h` are understood everywhere. Returns -1 if the command shall go on, its operands
  * being argv[*first .. argc-1]; else the exit status, after a sentence on stderr or the help on stdout. Options and
- * operands may be mixed, so argv is reordered. */
+ * operands may be mixed, so argv is reordered (not with `command_follows`). */
 int clv_args_parse(const struct clv_args *args, int argc, char **argv, int *first);
 
 #endif

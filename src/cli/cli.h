@@ -23,6 +23,7 @@ extern const size_t clv_command_count;
 /* NULL if there is none of this name. */
 const struct clv_command *clv_command_find(const char *name);
 
+int clv_cmd_run(int argc, char **argv);
 int clv_cmd_replay(int argc, char **argv);
 int clv_cmd_convert(int argc, char **argv);
 int clv_cmd_stress(int argc, char **argv);
@@ -32,5 +33,8 @@ int clv_cmd_version(int argc, char **argv);
 
 /* One sentence on stderr, "cleave COMMAND: ..."; returns CLV_EXIT_USAGE. `command` NULL: of the command line itself. */
 int clv_cli_refuse(const char *command, const char *fmt, ...) CLV_PRINTF(2, 3);
+
+/* Undoes what main() did to signals, for a program that takes the place of this one. */
+void clv_cli_restore_signals(void);
 
 #endif

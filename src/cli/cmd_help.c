@@ -16,9 +16,32 @@ static void print_overview(void)
 		printf("  %-10s%s\n", clv_commands[i].name, clv_commands[i].summary);
 	printf("\n`cleave help COMMAND` explains a command, `cleave help settings` lists the settings of the library.\n"
 	       "\nExit status:\n");
-#define X(name, status, text) printf("  %d  %s\n", status, text);
+#define X(name, status, text) printf("  %-3d  %s\n", status, text);
 	CLV_EXITS(X)
 #undef X
+}
+
+static const char *const readers[] = {[CLV_READER_HEAP] = "heap", [CLV_READER_PRELOAD] = "preload"};
+
+/* The settings of one reader. Further lines of an explanation stand under the first. */
+static void print_group(enum clv_setting_reader reader, const char *title)
+{
+	size_t count;
+	const struct clv_setting *table = clv_settings_table(&count);
+	printf("\n%s\n", title);
+	for (size_t i = 0; i < count; i++) {
+		if (table[i].reader != reader)
+			continue;
+		printf("  %-14s", table[i].key);
+		for (const char *c = table[i].help; *c; c++)
+			if (*c == '\n')
+				printf("\n%16s", "");
+			else
+				putchar(*c);
+		if (table[i].initial[0])
+			printf(" (default: %s)", table[i].initial);
+		putchar('\n');
+	}
 }
 
 static int print_settings(bool as_json)
@@ -26,15 +49,16 @@ static int print_settings(bool as_json)
 	size_t count;
 	const struct clv_setting *table = clv_settings_table(&count);
 	if (!as_json) {
-		printf("CLEAVE_CONF=key:value,... for a program, `--policy cleave:key:value,...` for a replay.\n\n");
-		for (size_t i = 0; i < count; i++)
-			printf("  %-10s%s (default: %s)\n", table[i].key, table[i].help, table[i].initial);
+		printf("CLEAVE_CONF=key:value,... for a program, `--policy cleave:key:value,...` for a replay.\n");
+		print_group(CLV_READER_HEAP, "Of the heap, for programs and replays:");
+		print_group(CLV_READER_PRELOAD, "Of a program that runs under Cleave (`cleave run`), not for replays:");
 		return CLV_EXIT_DONE;
 	}
 	json_t *list = json_array();
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "key", table[i].key, "kind", table[i].kind,
-						      "default", table[i].initial, "help", table[i].help));
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:s}", "key", table[i].key, "reader",
+						      readers[table[i].reader], "kind", table[i].kind, "default",
+						      table[i].initial, "help", table[i].help));
 	json_t *document = json_pack("{s:o}", "settings", list);
 	if (!document)
 		return clv_cli_refuse("help", "out of host memory");

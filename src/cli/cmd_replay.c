@@ -3,6 +3,8 @@
 #include "cli.h"
 #include "replay_text.h"
 
+#include "../driver/cuda_program.h"
+
 #include "../../tracing/import/import.h"
 #include "../../tracing/policies/torch_verify.h"
 #include "../../tracing/replay/recorded.h"
@@ -32,7 +34,7 @@ struct options {
 	struct clv_arg_texts policies;
 	uint64_t capacity, device, event_lag_us;
 	const char *driver;
-	bool fit, verify, json, device_given;
+	bool fit, verify, json, device_given, lag_given;
 };
 
 /* What one run of the command owns. */
@@ -43,6 +45,10 @@ struct replay_command {
 	struct clv_verify_result verify;
 	bool verified;   /* `verify` is filled in */
 	double verify_s; /* and took so long */
+	struct clv_cuda_program cuda;
+	cleave_stream *streams; /* with a GPU: one for each of the trace's */
+	uint32_t stream_count;
+	struct clv_policy_device device;
 	struct clv_replay_row *rows;
 	struct clv_replay_meter meter;
 };
@@ -81,12 +87,15 @@ static int parse(struct options *o, int argc, char **argv, int *first)
 		 .into = &o->event_lag_us,
 		 .value = "US",
 		 .max = UINT64_MAX / 1000000,
+		 .given = &o->lag_given,
 		 .help = "recorded time after which a block freed on one stream\nis complete for others; default: 1000"},
 		{.name = "driver",
 		 .kind = CLV_ARG_TEXT,
 		 .into = &o->driver,
 		 .value = "sim|cuda",
-		 .help = "the device to replay on; default: sim"},
+		 .help = "the device that cleave runs on; cuda: the first GPU,\n"
+			 "where times are measured and no work is done in the\n"
+			 "memory. The other policies are models. Default: sim"},
 		{.name = "json", .kind = CLV_ARG_FLAG, .into = &o->json, .help = "print one JSON document"},
 	};
 	const struct clv_args args = {.command = NAME,
@@ -103,9 +112,10 @@ static int parse(struct options *o, int argc, char **argv, int *first)
 static int check_options(const struct options *o)
 {
 	struct clv_error err = {{0}};
-	if (strcmp(o->driver, "cuda") == 0)
-		return clv_cli_refuse(NAME, "--driver cuda: this version replays on the simulated device only");
-	if (strcmp(o->driver, "sim") != 0)
+	if (strcmp(o->driver, "cuda") == 0) {
+		if (o->fit || o->lag_given)
+			return clv_cli_refuse(NAME, "--fit and --event-lag go with --driver sim only");
+	} else if (strcmp(o->driver, "sim") != 0)
 		return clv_cli_refuse(NAME, "unknown driver '%s': there are sim and cuda", o->driver);
 	for (size_t i = 0; i < o->policies.count; i++)
 		if (!clv_policy_known(o->policies.items[i], &err))
@@ -121,6 +131,7 @@ static struct clv_replay_options replay_options(struct replay_command *c, const 
 		.event_lag_us = c->o.event_lag_us,
 		.empty_caches = c->verify.empty_caches,
 		.empty_cache_count = c->verify.empty_cache_count,
+		.device = c->device.driver ? &c->device : NULL,
 		.progress = clv_replay_meter_show,
 		.progress_arg = &c->meter,
 	};
@@ -130,8 +141,11 @@ static struct clv_replay_options replay_options(struct replay_command *c, const 
  * work. */
 static bool try_policies(struct replay_command *c, struct clv_error *err)
 {
-	const struct clv_policy_config config = {
-		.trace = c->trace, .history = c->history, .capacity = c->o.capacity, .event_lag_us = c->o.event_lag_us};
+	const struct clv_policy_config config = {.trace = c->trace,
+						 .history = c->history,
+						 .capacity = c->o.capacity,
+						 .event_lag_us = c->o.event_lag_us,
+						 .device = c->device.driver ? &c->device : NULL};
 	for (size_t i = 0; i < c->o.policies.count; i++) {
 		struct clv_policy *policy = clv_policy_open(&config, c->o.policies.items[i], err);
 		if (!policy)
@@ -192,6 +206,30 @@ static bool replay_all(struct replay_command *c, struct clv_error *err)
 	return true;
 }
 
+/* The command is the program here: it has the context and the streams. */
+static bool open_gpu(struct replay_command *c, struct clv_error *err)
+{
+	struct clv_error why = {{0}};
+	if (!clv_cuda_program_open(&c->cuda, NULL, 1, &why))
+		return clv_error_set(err, "--driver cuda: %s", why.text);
+	c->streams = calloc(clv_max_u64(c->trace->stream_count, 1), sizeof(*c->streams));
+	if (!c->streams)
+		return clv_error_set(err, "out of host memory");
+	for (; c->stream_count < c->trace->stream_count; c->stream_count++)
+		if (!clv_cuda_program_stream(&c->cuda, 0, &c->streams[c->stream_count], &why))
+			return clv_error_set(err, "--driver cuda: %s", why.text);
+	c->device = (struct clv_policy_device){c->cuda.driver, c->streams};
+	return true;
+}
+
+static void close_gpu(struct replay_command *c)
+{
+	while (c->stream_count)
+		clv_cuda_program_stream_end(&c->cuda, c->streams[--c->stream_count]);
+	free(c->streams);
+	clv_cuda_program_close(&c->cuda);
+}
+
 static int report(struct replay_command *c, struct clv_error *err)
 {
 	const struct clv_replay_report r = {.trace = c->trace,
@@ -231,6 +269,8 @@ static int run(struct replay_command *c, const char *path)
 	c->rows = calloc(c->o.policies.count, sizeof(*c->rows));
 	if (!c->rows)
 		return clv_cli_refuse(NAME, "out of host memory");
+	if (strcmp(c->o.driver, "cuda") == 0 && !open_gpu(c, &err))
+		return clv_cli_refuse(NAME, "%s", err.text);
 	bool ok = try_policies(c, &err) && verify(c, &err) && replay_all(c, &err);
 	clv_replay_meter_clear(&c->meter);
 	return ok ? report(c, &err) : clv_cli_refuse(NAME, "%s", err.text);
@@ -247,6 +287,7 @@ int clv_cmd_replay(int argc, char **argv)
 		return status;
 	clv_replay_meter_init(&c.meter, stderr);
 	status = run(&c, argv[first]);
+	close_gpu(&c);
 	free(c.rows);
 	clv_verify_free(&c.verify);
 	clv_trace_free(c.trace);

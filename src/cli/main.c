@@ -9,6 +9,7 @@
 #include <string.h>
 
 const struct clv_command clv_commands[] = {
+	{"run", clv_cmd_run, "run a program with Cleave under it"},
 	{"replay", clv_cmd_replay, "put a recorded history to allocators and compare them"},
 	{"convert", clv_cmd_convert, "write a trace in another format"},
 	{"stress", clv_cmd_stress, "random work on the heap, every byte checked"},
@@ -59,15 +60,31 @@ static void hold_standard_streams(void)
 {
 	for (int fd = 0; fd <= 2; fd++)
 		if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
-			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+			(void)!open("/dev/null", (fd == 0 ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
+/* A reader that goes away is a write error like a full disk, and is told in the same way; so is a file that may not grow
+ * further. */
+static const int ignored_signals[] = {SIGPIPE, SIGXFSZ};
+static struct sigaction found_actions[CLV_ARRAY_LEN(ignored_signals)];
+
+static void ignore_signals(void)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(ignored_signals); i++)
+		sigaction(ignored_signals[i], &ignore, &found_actions[i]);
+}
+
+void clv_cli_restore_signals(void)
+{
+	for (size_t i = 0; i < CLV_ARRAY_LEN(ignored_signals); i++)
+		sigaction(ignored_signals[i], &found_actions[i], NULL);
 }
 
 int main(int argc, char **argv)
 {
 	hold_standard_streams();
-	/* A reader that goes away is a write error like a full disk, and is told in the same way. */
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow further */
+	ignore_signals();
 	int status = run(argc, argv);
 	errno = 0;
 	bool bad = ferror(stdout) != 0;

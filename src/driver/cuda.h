@@ -7,7 +7,7 @@
  * What it knows of the program: its streams (id -> handle, context, device, and the thread of a per-thread default
  * stream), which it has been told of by clv_cuda_stream(); which devices have access to each other's memory; how many
  * captures are under way. An event belongs to the context of the stream that it is recorded on: clv_event stands for one
- * that is made, or made anew, in that context.
+ * that is made, or made anew, in that context; one event is used by one thread at a time.
  *
  * Thread-safety: every function may be called from any thread. One mutex guards the registries; no call of libcuda is
  * made under it.
@@ -32,6 +32,7 @@ struct clv_cuda_config {
 	const struct clv_cuda_api *api; /* borrowed; NULL: libcuda.so.1 is opened here, and cuInit called */
 	bool not_exportable; /* frames cannot be handed to other processes; else they can where the device can */
 	bool any_version;    /* also drivers that were not tested */
+	bool adopt_streams;  /* streams that it was not told of are asked about when they are first used; else they are gone */
 };
 
 /* NULL with the reason: no libcuda, no device, a driver too old or not tested. A device without virtual memory management
@@ -50,8 +51,8 @@ struct clv_cuda_stream {
 };
 
 /* What a CUstream of the calling thread is: NULL means the legacy default stream, or, if `per_thread`, that of the thread.
- * Registers it. The answer of the driver if it does not know the stream, or no context is current. Costs 30 ns when the
- * thread has asked before. */
+ * Registers it. The answer of the driver if it does not know the stream, or no context is current;
+ * CUDA_ERROR_OUT_OF_MEMORY if host memory is out. Costs 30 ns when the thread has asked before. */
 CUresult clv_cuda_stream(struct clv_driver *cuda, CUstream handle, bool per_thread, struct clv_cuda_stream *out);
 
 /* Looks up what was registered; false: not, or forgotten. */
@@ -64,10 +65,12 @@ void clv_cuda_stream_forget(struct clv_driver *cuda, uint64_t id);
 void clv_cuda_streams_each(struct clv_driver *cuda, CUcontext context,
 			   void (*visit)(void *arg, const struct clv_cuda_stream *stream), void *arg);
 
-/* The context is gone with its streams and events: what was recorded in it counts as complete. */
+/* The context is gone with its streams and events, or about to go: what was recorded in it counts as complete, and calls on
+ * its streams answer CLV_GONE without reaching the driver. Returns when no other thread makes a call in it any more. The
+ * streams stay registered until each is forgotten. */
 void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context);
 
-/* Waits for all work of a context, or of every known context of a device (NULL). CLV_CAPTURING if that cannot be done now. */
+/* Waits for all work of a context, or (NULL) of every known context of a device. CLV_CAPTURING if that cannot be done now. */
 enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context);
 
 /* ---- streams that are not CUDA's ---- */
@@ -75,7 +78,7 @@ enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcont
 /* An order of work that the driver cannot be asked about, as that of graphs which share memory: its stream's id has this
  * bit. An event recorded on it is a mark, asked of `ops`; waiting for it is refused as long as it has not passed, on the
  * device as well. UINT64_MAX is CLEAVE_STREAM_ANY and not one of them. */
-#define CLV_CUDA_VIRTUAL ((uint64_t)1 << 63)
+#define CLV_CUDA_VIRTUAL CLV_STREAM_VIRTUAL
 
 struct clv_cuda_virtual {
 	uint64_t (*mark)(void *arg, uint64_t id);              /* of now */

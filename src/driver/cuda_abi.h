@@ -34,7 +34,7 @@ typedef void (*CUhostFn)(void *userData);
 
 /* Passed through and never looked into. */
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
-typedef union CUgraphNodeParams_st CUgraphNodeParams;
+typedef struct CUgraphNodeParams_st CUgraphNodeParams;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUlaunchConfig_st CUlaunchConfig;
@@ -70,9 +70,12 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 	X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                                               \
 	X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                                  \
 	X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                                  \
+	X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902)                                                                        \
 	X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903)                                                                    \
 	X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904)                                                                     \
+	X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905)                                                                    \
 	X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                                     \
+	X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                                              \
 	X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                                 \
 	X(CUDA_ERROR_UNKNOWN, 999)
 
@@ -184,6 +187,7 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 	X(CU_EVENT_DISABLE_TIMING, 2)                                                                                  \
 	X(CU_STREAM_DEFAULT, 0)                                                                                        \
 	X(CU_STREAM_NON_BLOCKING, 1)                                                                                   \
+	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                                                                 \
 	X(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, 1)                                                                        \
 	X(CU_GRAPH_USER_OBJECT_MOVE, 1)                                                                                \
 	X(CU_GET_PROC_ADDRESS_DEFAULT, 0)                                                                              \

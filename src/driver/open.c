@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "../base/size_text.h"
+#include "cuda.h"
 #include "sim.h"
 
 #include <errno.h>
@@ -12,6 +13,10 @@ int cleave_driver_open(cleave_driver **out, const char *name)
 	*out = NULL;
 	if (!name)
 		return -EINVAL;
+	if (strcmp(name, "cuda") == 0) {
+		*out = clv_cuda_open(&(struct clv_cuda_config){.adopt_streams = true}, NULL);
+		return *out ? 0 : -ENODEV;
+	}
 	struct clv_sim_config config = {0};
 	if (strncmp(name, "sim:", 4) == 0) {
 		/* 0 would mean the default capacity */

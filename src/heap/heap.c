@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "failure.h"
 #include "frames.h"
+#include "heap_more.h"
 #include "place.h"
 #include "reclaim.h"
 #include "slab.h"
@@ -90,6 +91,26 @@ static struct clv_arena *arena_of(struct cleave_heap *heap, int device, int *why
 	return a;
 }
 
+int clv_heap_open(cleave_heap **out, cleave_driver *driver, const struct clv_settings *settings)
+{
+	*out = NULL;
+	struct cleave_heap *heap = clv_meta_zalloc(sizeof(*heap));
+	if (!heap)
+		return -ENOSPC;
+	heap->arenas = clv_meta_zalloc((size_t)driver->devices * sizeof(heap->arenas[0]));
+	if (!heap->arenas) {
+		clv_meta_free(heap);
+		return -ENOSPC;
+	}
+	heap->driver = driver;
+	heap->settings = *settings;
+	heap->devices = driver->devices;
+	pthread_mutex_init(&heap->lock, NULL);
+	clv_caches_open(heap);
+	*out = heap;
+	return 0;
+}
+
 int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *settings, char *why, size_t why_len)
 {
 	if (!out || !driver || driver->devices <= 0)
@@ -102,21 +123,7 @@ int cleave_heap_open(cleave_heap **out, cleave_driver *driver, const char *setti
 			snprintf(why, why_len, "%s", err.text);
 		return -EINVAL;
 	}
-	struct cleave_heap *heap = clv_meta_zalloc(sizeof(*heap));
-	if (!heap)
-		return -ENOSPC;
-	heap->arenas = clv_meta_zalloc((size_t)driver->devices * sizeof(heap->arenas[0]));
-	if (!heap->arenas) {
-		clv_meta_free(heap);
-		return -ENOSPC;
-	}
-	heap->driver = driver;
-	heap->settings = parsed;
-	heap->devices = driver->devices;
-	pthread_mutex_init(&heap->lock, NULL);
-	clv_caches_open(heap);
-	*out = heap;
-	return 0;
+	return clv_heap_open(out, driver, &parsed);
 }
 
 void cleave_heap_close(cleave_heap *heap)
@@ -194,12 +201,12 @@ static void check_now(struct clv_arena *a)
 #endif
 }
 
-static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size, cleave_ptr *out)
+static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size, uint64_t align, cleave_ptr *out)
 {
 	int why = -ENOSPC;
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
-	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = CLV_GRAIN, .slot = slot};
+	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = align, .slot = slot};
 	struct clv_extent *e = slot ? clv_reclaim_alloc(a, &rq, &why) : NULL;
 	if (e) {
 		e->live.requested = size;
@@ -247,6 +254,26 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 	return got != 0;
 }
 
+static int refuse(struct clv_arena *a, cleave_stream stream, size_t size)
+{
+	pthread_mutex_lock(&a->lock);
+	clv_failure_note(a, size, stream);
+	pthread_mutex_unlock(&a->lock);
+	return -ENOMEM;
+}
+
+int clv_heap_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, size_t align, cleave_ptr *out)
+{
+	if (align <= CLV_GRAIN)
+		return cleave_alloc(heap, device, stream, size, out);
+	*out = 0;
+	int why = 0;
+	struct clv_arena *a = arena_of(heap, device, &why);
+	if (!a || size == 0)
+		return a ? 0 : why;
+	return size > SIZE_LIMIT ? refuse(a, stream, size) : alloc_large(a, stream, size, align, out);
+}
+
 int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t size, cleave_ptr *out)
 {
 	if (CLV_UNLIKELY(!heap || !out))
@@ -256,14 +283,10 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 	struct clv_arena *a = arena_of(heap, device, &why);
 	if (!a || size == 0)
 		return a ? 0 : why;
-	if (CLV_UNLIKELY(size > SIZE_LIMIT)) {
-		pthread_mutex_lock(&a->lock);
-		clv_failure_note(a, size, stream);
-		pthread_mutex_unlock(&a->lock);
-		return -ENOMEM;
-	}
+	if (CLV_UNLIKELY(size > SIZE_LIMIT))
+		return refuse(a, stream, size);
 	if (size > CLV_SMALL_MAX)
-		return alloc_large(a, stream, size, out);
+		return alloc_large(a, stream, size, CLV_GRAIN, out);
 	unsigned cls = clv_class_of(size);
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	struct clv_piece piece;
@@ -271,7 +294,7 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		if (alloc_small_locked(a, stream, size, cls, out))
 			return 0;
 		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
-		return alloc_large(a, stream, size, out);
+		return alloc_large(a, stream, size, CLV_GRAIN, out);
 	}
 	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;

@@ -7,11 +7,33 @@
 
 #define MIN_FRAME (2 * CLV_MIB)
 
+enum kind {
+	CHOICE,
+	SIZE,
+	BOOL,
+	WORD,
+};
+
 static const struct clv_setting table[] = {
-#define X(key, kind, initial, help) {#key, #kind, initial, help},
+#define X(reader, key, member, kind, words, initial, help) {CLV_READER_##reader, #key, #kind, words, initial, help},
 	CLV_SETTINGS(X)
 #undef X
 };
+
+/* The other half of each row: where its value goes. */
+static const struct place {
+	enum kind kind;
+	size_t at;
+} places[] = {
+#define X(reader, key, member, kind, words, initial, help) {kind, offsetof(struct clv_settings, member)},
+	CLV_SETTINGS(X)
+#undef X
+};
+
+#define X(reader, key, member, kind, words, initial, help)                                                             \
+	_Static_assert(sizeof(((struct clv_settings *)0)->member) == ((kind) == SIZE ? sizeof(uint64_t) : 1), #key);
+CLV_SETTINGS(X)
+#undef X
 
 const struct clv_setting *clv_settings_table(size_t *count)
 {
@@ -19,34 +41,71 @@ const struct clv_setting *clv_settings_table(size_t *count)
 	return table;
 }
 
-static bool parse_bool(const char *value, bool *out)
+/* Which of "a|b|c" the value is; -1: none. */
+static int word_index(const char *words, const char *value)
 {
-	bool on = !strcmp(value, "on");
-	*out = on;
-	return on || !strcmp(value, "off");
+	size_t len = strlen(value);
+	for (int i = 0;; i++) {
+		size_t word = strcspn(words, "|");
+		if (word == len && !memcmp(words, value, len))
+			return i;
+		if (!words[word])
+			return -1;
+		words += word + 1;
+	}
 }
 
-static bool set(struct clv_settings *s, const char *key, const char *value, struct clv_error *err)
+/* Says "a, b or c" of "a|b|c". */
+static bool refuse_word(const struct clv_setting *row, const char *value, struct clv_error *err)
 {
-	if (!strcmp(key, "growth")) {
-		s->tight = !strcmp(value, "tight");
-		if (!s->tight && strcmp(value, "normal"))
-			return clv_error_set(err, "growth:%s: expected normal or tight", value);
+	char list[64] = "";
+	size_t used = 0;
+	for (const char *w = row->words; *w && used < sizeof(list) - 5; w++) {
+		const char *put = *w != '|' ? w : strchr(w + 1, '|') ? ", " : " or ";
+		size_t len = *w != '|' ? 1 : strlen(put);
+		memcpy(list + used, put, len);
+		used += len;
+	}
+	list[used] = '\0';
+	return clv_error_set(err, "%s:%s: expected %s", row->key, value, list);
+}
+
+/* `value` NULL: the key stood alone. */
+static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_error *err)
+{
+	const struct clv_setting *row = &table[i];
+	void *member = (char *)s + places[i].at;
+	if (places[i].kind == WORD) {
+		if (value)
+			return clv_error_set(err, "'%s' takes no value", row->key);
+		*(bool *)member = true;
 		return true;
 	}
-	if (!strcmp(key, "cache"))
-		return parse_bool(value, &s->cache) || clv_error_set(err, "cache:%s: expected on or off", value);
-	uint64_t *size = !strcmp(key, "limit")      ? &s->limit
-			 : !strcmp(key, "headroom") ? &s->headroom
-			 : !strcmp(key, "frame")    ? &s->frame_bytes
-						    : NULL;
-	if (!size)
-		return clv_error_set(err, "unknown setting '%s' (cleave help settings lists them)", key);
-	if (!clv_size_parse(value, size))
-		return clv_error_set(err, "%s:%s: expected a size such as 64MiB", key, value);
-	if (size == &s->frame_bytes && (*size < MIN_FRAME || !clv_is_pow2(*size)))
-		return clv_error_set(err, "frame:%s: expected a power of two, at least 2MiB", value);
+	if (!value)
+		return clv_error_set(err, "'%s': expected key:value", row->key);
+	if (places[i].kind == SIZE) {
+		uint64_t size;
+		if (!clv_size_parse(value, &size))
+			return clv_error_set(err, "%s:%s: expected a size such as 64MiB", row->key, value);
+		if (member == &s->frame_bytes && (size < MIN_FRAME || !clv_is_pow2(size)))
+			return clv_error_set(err, "frame:%s: expected a power of two, at least 2MiB", value);
+		*(uint64_t *)member = size;
+		return true;
+	}
+	int word = word_index(row->words, value);
+	if (word < 0)
+		return refuse_word(row, value, err);
+	/* "on" stands first since people read it so */
+	*(uint8_t *)member = (uint8_t)(places[i].kind == BOOL ? !word : word);
 	return true;
+}
+
+static void set_defaults(struct clv_settings *s)
+{
+	memset(s, 0, sizeof(*s));
+	for (size_t i = 0; i < CLV_ARRAY_LEN(table); i++)
+		if (places[i].kind != WORD)
+			(void)set(s, i, table[i].initial, NULL);
 }
 
 /* Blanks around a word go; blanks inside stay and make it one that nobody knows. */
@@ -59,28 +118,60 @@ static char *trimmed(char *word)
 	return word;
 }
 
+/* One "key:value". */
+static bool take(struct clv_settings *s, char *item, enum clv_setting_reader reader, struct clv_error *err)
+{
+	char *key = trimmed(item), *value = strchr(key, ':');
+	if (!*key)
+		return true;
+	if (value) {
+		*value++ = '\0';
+		value = trimmed(value);
+		key = trimmed(key);
+	}
+	size_t i = 0;
+	while (i < CLV_ARRAY_LEN(table) && strcmp(table[i].key, key))
+		i++;
+	if (i == CLV_ARRAY_LEN(table))
+		return clv_error_set(err, "unknown setting '%s' (cleave help settings lists them)", key);
+	if (table[i].reader == CLV_READER_PRELOAD && reader == CLV_READER_HEAP)
+		return clv_error_set(err, "'%s' is a setting of programs that run under Cleave; it does nothing here",
+				     key);
+	return set(s, i, value, err);
+}
+
+/* The next item of *text, which moves past it. false with the reason if it is no item. */
+static bool next_item(const char **text, char *item, size_t room, struct clv_error *err)
+{
+	size_t len = strcspn(*text, ",");
+	const char *from = *text;
+	*text += len + (from[len] == ',');
+	if (len >= room)
+		return clv_error_set(err, "a setting of %zu characters is too long", len);
+	memcpy(item, from, len);
+	item[len] = '\0';
+	return true;
+}
+
 bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err)
 {
-	memset(s, 0, sizeof(*s));
-	for (size_t i = 0; i < CLV_ARRAY_LEN(table); i++)
-		if (!set(s, table[i].key, table[i].initial, err))
+	char item[256];
+	set_defaults(s);
+	while (text && *text)
+		if (!next_item(&text, item, sizeof(item), err) || !take(s, item, CLV_READER_HEAP, err))
 			return false;
-	while (text && *text) {
-		size_t len = strcspn(text, ",");
-		char item[256];
-		if (len >= sizeof(item))
-			return clv_error_set(err, "a setting of %zu characters is too long", len);
-		memcpy(item, text, len);
-		item[len] = '\0';
-		text += len + (text[len] == ',');
-		char *key = trimmed(item), *value = strchr(key, ':');
-		if (!*key)
-			continue;
-		if (!value)
-			return clv_error_set(err, "'%s': expected key:value", key);
-		*value++ = '\0';
-		if (!set(s, trimmed(key), trimmed(value), err))
-			return false;
-	}
 	return true;
+}
+
+void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
+				void *arg)
+{
+	char item[256];
+	set_defaults(s);
+	while (text && *text) {
+		struct clv_error err;
+		err.text[0] = '\0';
+		if ((!next_item(&text, item, sizeof(item), &err) || !take(s, item, CLV_READER_PRELOAD, &err)) && warn)
+			warn(arg, err.text);
+	}
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * settings: the one table of what CLEAVE_CONF and the text after `cleave:` may say. Read-only once parsed.
+ * settings: the one table of what CLEAVE_CONF and the text after `cleave:` may say. Read-only once parsed; no lock, no
+ * host memory.
+ *
+ * Each row says who reads it: HEAP rows hold wherever a heap is (a program, the API, a replay), PRELOAD rows only under a
+ * program, so that elsewhere they are refused instead of doing nothing.
  */
 #ifndef CLV_SETTINGS_H
 #define CLV_SETTINGS_H
@@ -8,32 +12,85 @@
 #include "../base/base.h"
 #include "../base/error.h"
 
-struct clv_settings {
-	bool tight;              /* growth:tight */
-	uint64_t limit;          /* 0: none */
-	uint64_t headroom;
-	uint64_t frame_bytes;    /* usual size of a frame for small requests */
-	bool cache;              /* threads keep small blocks */
+/* The values of `serve`, in the order of its words. */
+enum clv_serve {
+	CLV_SERVE_AUTO,
+	CLV_SERVE_POOL,
+	CLV_SERVE_ALL,
 };
 
-/* (key, kind of value, default text, explanation): the table from which parser, help and defaults are made. */
-#define CLV_SETTINGS(X)                                                                                                \
-	X(growth, CHOICE, "normal",                                                                                    \
-	  "normal: few calls of the driver; tight: the smallest frames, the least stranded memory, many calls")        \
-	X(limit, SIZE, "0", "most bytes held on each device; 0: what the device gives")                                \
-	X(headroom, SIZE, "0", "bytes of each device left to others when the heap grows")                              \
-	X(frame, SIZE, "16MiB", "size of a frame bought for small requests; a power of two, at least 2MiB")            \
-	X(cache, BOOL, "on", "on: threads keep freed small blocks for themselves; off: they do not")
+struct clv_settings {
+	uint64_t limit; /* 0: none */
+	uint64_t headroom;
+	uint64_t frame_bytes; /* usual size of a frame for small requests */
+	bool tight;           /* growth:tight */
+	bool cache;           /* threads keep small blocks */
 
-/* Starts from the defaults. false with the reason: an unknown key or a bad value. */
+	bool off;
+	uint8_t serve; /* enum clv_serve */
+	bool free_now; /* free:now */
+	bool graphs;
+	bool ipc;
+	bool pinned;
+	uint64_t pinned_limit;
+	bool any_driver; /* driver:any */
+	bool report;
+	bool stats;
+};
+
+/* (who reads it, key, member, kind of value, words, default text, explanation): the table from which parser, help and
+ * defaults are made. The words of a CHOICE stand for 0, 1, ...; WORD is a key without a value, absent by default. */
+#define CLV_SETTINGS(X)                                                                                                \
+	X(HEAP, growth, tight, CHOICE, "normal|tight", "normal",                                                       \
+	  "normal: few calls of the driver; tight: the smallest frames, the least stranded memory, many calls")        \
+	X(HEAP, limit, limit, SIZE, "", "0", "most bytes held on each device; 0: what the device gives")               \
+	X(HEAP, headroom, headroom, SIZE, "", "0", "bytes of each device left to others when the heap grows")          \
+	X(HEAP, frame, frame_bytes, SIZE, "", "16MiB",                                                                 \
+	  "size of a frame bought for small requests; a power of two, at least 2MiB")                                  \
+	X(HEAP, cache, cache, BOOL, "on|off", "on",                                                                    \
+	  "on: threads keep freed small blocks for themselves; off: they do not")                                      \
+	X(PRELOAD, off, off, WORD, "", "", "without a value: everything passes through, as if Cleave were not there")  \
+	X(PRELOAD, serve, serve, CHOICE, "auto|pool|all", "auto",                                                      \
+	  "pool: stream-ordered requests (cuMemAllocAsync); all: cuMemAlloc, too; auto: cuMemAlloc only in programs\n" \
+	  "that make no stream-ordered request")                                                                       \
+	X(PRELOAD, free, free_now, CHOICE, "wait|now", "wait",                                                         \
+	  "of cuMemFree. wait: it waits for the device, as the driver's does; now: it does not, and the program promises\n" \
+	  "that no work uses the memory any more")                                                                     \
+	X(PRELOAD, graphs, graphs, BOOL, "on|off", "on",                                                               \
+	  "requests while a graph is captured. on: served from memory that captures share; off: left to the driver")   \
+	X(PRELOAD, ipc, ipc, BOOL, "on|off", "on",                                                                     \
+	  "on: memory can be shared with other processes (cuIpc calls are answered); off: it cannot")                  \
+	X(PRELOAD, pinned, pinned, BOOL, "on|off", "off",                                                              \
+	  "on: page-locked host memory is served and kept for the next request; off: left to the driver")              \
+	X(PRELOAD, pinned_limit, pinned_limit, SIZE, "", "1GiB",                                                       \
+	  "most bytes of free page-locked host memory that pinned:on keeps; 0: none")                                  \
+	X(PRELOAD, driver, any_driver, CHOICE, "tested|any", "tested",                                                 \
+	  "tested: with a driver of a version that was not tested everything passes through; any: it does not")        \
+	X(PRELOAD, report, report, BOOL, "on|off", "on", "on: a request that fails is explained on stderr; off: not")  \
+	X(PRELOAD, stats, stats, BOOL, "on|off", "off", "on: statistics on stderr when the process ends")
+
+enum clv_setting_reader {
+	CLV_READER_HEAP,
+	CLV_READER_PRELOAD,
+};
+
+/* Starts from the defaults. false with the reason: an unknown key, a bad value, or a key that only the preload library
+ * reads. The text is NULL or ends in 0. */
 bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err);
+
+/* For a program, which no setting may stop: starts from the defaults and takes the keys of both readers. What is unknown or
+ * bad is skipped, after warn(arg, sentence) if `warn` is given; all else holds. */
+void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
+				void *arg);
 
 /* The table as text, for `cleave help settings`. */
 struct clv_setting {
+	enum clv_setting_reader reader;
 	const char *key;
-	const char *kind;    /* "CHOICE", "SIZE" or "BOOL" */
-	const char *initial; /* the default */
-	const char *help;
+	const char *kind;    /* "CHOICE", "SIZE", "BOOL" or "WORD" */
+	const char *words;   /* of a CHOICE or BOOL, with '|' between; else "" */
+	const char *initial; /* the default; "" of a WORD */
+	const char *help;    /* lines end in \n but the last */
 };
 const struct clv_setting *clv_settings_table(size_t *count);
 

@@ -14,6 +14,14 @@ struct clv_policy_config {
 	const struct clv_history *history;
 	uint64_t capacity;     /* what the device can give; 0: without limit */
 	uint64_t event_lag_us; /* when work before a free is done for other streams */
+	/* What cleave works on, NULL: a simulated device. The others are models, and have a simulated one always. */
+	const struct clv_policy_device *device;
+};
+
+/* The first device of a driver. Its time is the real one, so that there is no lag. */
+struct clv_policy_device {
+	struct clv_driver *driver;
+	const cleave_stream *streams; /* for each of the trace's */
 };
 
 struct clv_policy_stats {

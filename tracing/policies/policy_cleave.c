@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The policy `cleave`: no model, but the heap itself over a simulated device. Blocks freed on one stream are complete for
- * others when the event lag of recorded time has passed.
+ * The policy `cleave`: no model, but the heap itself, over a simulated device or a real one. On the simulated one blocks
+ * freed on one stream are complete for others when the event lag of recorded time has passed.
  */
 #include "policy.h"
 
 #include "../../src/driver/sim.h"
 #include "../../src/heap/failure.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +17,13 @@
 
 struct cleave_policy {
 	struct clv_policy base;
-	struct clv_driver *sim;
+	struct clv_driver *sim;        /* NULL: on another device */
+	struct clv_driver *driver;     /* the heap's */
+	struct clv_call_counts before; /* what was asked of it before we came */
 	cleave_heap *heap;
-	const uint64_t *streams;
-	cleave_ptr *blocks; /* by block id */
+	const uint64_t *recorded_streams;
+	const cleave_stream *streams; /* of the other device */
+	cleave_ptr *blocks;           /* by block id */
 	uint64_t stranded_peak;
 };
 
@@ -30,7 +34,8 @@ static struct cleave_policy *self_of(struct clv_policy *p)
 
 static cleave_stream stream_of(const struct cleave_policy *p, uint32_t stream)
 {
-	return (cleave_stream){p->streams[stream], p->streams[stream]};
+	return p->streams ? p->streams[stream]
+			  : (cleave_stream){p->recorded_streams[stream], p->recorded_streams[stream]};
 }
 
 static void note_stranded(struct cleave_policy *p)
@@ -57,7 +62,9 @@ static void policy_free(struct clv_policy *base, uint32_t block, uint32_t stream
 
 static void policy_set_time(struct clv_policy *base, uint64_t us)
 {
-	clv_sim_set_time(self_of(base)->sim, us * 1000);
+	struct cleave_policy *p = self_of(base);
+	if (p->sim)
+		clv_sim_set_time(p->sim, us * 1000);
 }
 
 static void policy_stats(struct clv_policy *base, struct clv_policy_stats *out)
@@ -71,7 +78,10 @@ static void policy_stats(struct clv_policy *base, struct clv_policy_stats *out)
 	out->peak_reserved_bytes = s.held_peak_bytes;
 	out->stranded_peak_bytes = p->stranded_peak;
 	out->waits = s.device_waits + s.host_waits;
-	p->sim->counts(p->sim, &out->driver);
+	p->driver->counts(p->driver, &out->driver);
+	out->driver.ns -= p->before.ns;
+	for (int i = 0; i < CLV_CALL_COUNT; i++)
+		out->driver.calls[i] -= p->before.calls[i];
 }
 
 static void policy_explain(struct clv_policy *base, char *buf, size_t len)
@@ -93,7 +103,8 @@ static void policy_close(struct clv_policy *base)
 	free(p);
 }
 
-struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, const char *settings, struct clv_error *err)
+struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, const char *settings,
+				     struct clv_error *err)
 {
 	static const struct clv_policy_ops ops = {
 		.alloc = policy_alloc,
@@ -109,19 +120,31 @@ struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, con
 		return NULL;
 	}
 	p->base.ops = &ops;
-	p->streams = config->trace->streams;
-	struct clv_sim_config sim = {
-		.capacity = config->capacity ? config->capacity : UNLIMITED,
-		.clock_free = true,
-		.event_lag_ns = config->event_lag_us * 1000,
-	};
-	p->sim = clv_sim_open(&sim);
+	p->recorded_streams = config->trace->streams;
+	if (config->device) {
+		p->driver = config->device->driver;
+		p->streams = config->device->streams;
+		p->driver->counts(p->driver, &p->before);
+	} else {
+		struct clv_sim_config sim = {
+			.capacity = config->capacity ? config->capacity : UNLIMITED,
+			.clock_free = true,
+			.event_lag_ns = config->event_lag_us * 1000,
+		};
+		p->driver = p->sim = clv_sim_open(&sim);
+	}
 	p->blocks = calloc(clv_max_u64(config->history->block_count, 1), sizeof(*p->blocks));
 	char why[512] = "out of host memory";
-	if (!p->sim || !p->blocks || cleave_heap_open(&p->heap, p->sim, settings, why, sizeof(why)) != 0) {
-		clv_error_set(err, "cleave: %s", why);
-		policy_close(&p->base);
-		return NULL;
+	int answer = 0;
+	if (p->driver && p->blocks && cleave_heap_open(&p->heap, p->driver, settings, why, sizeof(why)) == 0) {
+		/* a real device cannot be made smaller */
+		if (config->device)
+			answer = cleave_heap_set_limit(p->heap, 0, config->capacity);
+		if (!answer)
+			return &p->base;
+		snprintf(why, sizeof(why), "the limit is refused: %s", strerror(-answer));
 	}
-	return &p->base;
+	clv_error_set(err, "cleave: %s", why);
+	policy_close(&p->base);
+	return NULL;
 }

@@ -155,7 +155,8 @@ bool clv_replay(const struct clv_trace *trace, const struct clv_history *history
 	struct clv_policy_config config = {.trace = trace,
 					   .history = history,
 					   .capacity = options->capacity,
-					   .event_lag_us = options->event_lag_us};
+					   .event_lag_us = options->event_lag_us,
+					   .device = options->device};
 	struct clv_policy *policy = (options->open ? options->open : clv_policy_open)(&config, options->policy, err);
 	if (!policy)
 		return false;

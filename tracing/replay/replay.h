@@ -34,6 +34,7 @@ struct clv_replay_options {
 	uint64_t event_lag_us;
 	const uint32_t *empty_caches; /* events before which torch policies empty their cache, ascending */
 	uint32_t empty_cache_count;
+	const struct clv_policy_device *device; /* NULL: a simulated one */
 
 	void (*progress)(void *arg, const struct clv_replay_progress *p); /* may be NULL */
 	void *progress_arg;

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * preload: what the hooks share: the driver's own functions, the state of this process, its heap. Modules:
+ *
+ *   lookup    dlsym and cuGetProcAddress, answered with hooks by address
+ *   state     settings, the heap, fork, what is passed through and why
+ *   pool      stream-ordered memory of the default pool
+ *   plain     cuMemAlloc and cuMemFree
+ *   answers   what the driver would say of our memory if it knew
+ *   watch     streams, contexts and peers that come and go
+ *   retry     the driver's other allocations, tried again after a trim
+ *   graphs    memory allocated while a stream captures
+ *   ipc       our memory in other processes
+ *   report    what is said on stderr
+ *
+ * A hook passes its call on whenever there is no heap (state), so that without a GPU, under CLEAVE_CONF=off, in the child
+ * of a fork and with a driver we do not know everything is as without this library. Nothing here aborts, prints to
+ * stdout, exits, or uses the host program's malloc.
+ *
+ * Thread-safety: every function may be called from any thread; each module guards what it owns.
+ */
+#ifndef CLV_PRELOAD_H
+#define CLV_PRELOAD_H
+
+#include "hooks.h"
+
+#include "../driver/cuda.h"
+#include "../heap/heap_more.h"
+
+#include <stdatomic.h>
+
+/* ---- lookup ---- */
+
+/* The functions of the libcuda.so.1 that is loaded; all NULL if none is. */
+const struct clv_cuda_api *clv_real(void);
+
+/* Calls the driver's own function; without one, as a program without a driver would be answered. */
+#define CLV_PASS(name, ...) (clv_real()->name ? clv_real()->name(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
+/* The same for a function with a twin. */
+#define CLV_PASS_TWIN(ptsz, name, ...) ((ptsz) ? CLV_PASS(name##_ptsz, __VA_ARGS__) : CLV_PASS(name, __VA_ARGS__))
+
+/* The hook that stands for an address of the driver; NULL: none. */
+void *clv_hook_of(const void *real);
+
+/* ---- state ---- */
+
+struct clv_process {
+	struct clv_settings settings;
+	struct clv_driver *driver; /* cuda */
+	struct cleave_heap *heap;
+};
+
+/* The heap of this process and what belongs to it, opened at the first call that finds CUDA initialised. NULL: pass
+ * everything through. One load when it is open. */
+const struct clv_process *clv_process(void);
+/* The same, but opens nothing. */
+const struct clv_process *clv_process_if_open(void);
+
+/* False: this device is passed through (it cannot map memory, for one), which has been said once. */
+bool clv_device_usable(const struct clv_process *p, int device);
+void clv_device_refused(const struct clv_process *p, int device, int why); /* after -ENODEV from the heap */
+
+/* The program has used pools or frames, not cuMemAlloc alone. */
+void clv_saw_more_than_plain(void);
+bool clv_plain_alone(void);
+
+/* Gives back to the driver what is free; `wait`: also what becomes free when the work under way is done. `device` -1: all.
+ * Bytes given back. */
+uint64_t clv_trim(int device, bool wait);
+
+/* An allocation of the driver's own ran out of memory: trims, first without waiting. Call it again with *step as it left
+ * it, after each further failure. False: nothing more can be done. */
+bool clv_trim_for_retry(int *step);
+
+/* ---- report ---- */
+
+/* One line or more on stderr, with "cleave: " before it. */
+void clv_say(const char *fmt, ...) CLV_PRINTF(1, 2);
+#define CLV_SAY_ONCE(...)                                                                                              \
+	do {                                                                                                           \
+		static _Atomic bool said_;                                                                             \
+		if (!atomic_exchange(&said_, true))                                                                    \
+			clv_say(__VA_ARGS__);                                                                          \
+	} while (0)
+
+/* The heap's report on its last failure on the device, unless there have been too many lately. */
+void clv_report_failure(const struct clv_process *p, int device);
+void clv_report_stats(const struct clv_process *p);
+
+/* ---- plain ---- */
+
+void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
+
+/* ---- graphs ---- */
+
+enum clv_graphs_take {
+	CLV_GRAPHS_NOT,     /* no capture has to do with it: the caller goes on */
+	CLV_GRAPHS_SERVED,  /* *result is the answer */
+	CLV_GRAPHS_DRIVERS, /* the driver is to answer */
+};
+
+/* A request on a stream, which may capture. */
+enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct clv_cuda_stream *s, size_t size, CUdeviceptr *out,
+				      CUresult *result);
+
+/* A free, on a stream or (NULL) at once, of a block that belongs to a graph, or on a stream that captures. False: neither;
+ * the caller goes on. */
+bool clv_graphs_free(const struct clv_process *p, const struct clv_cuda_stream *s, CUdeviceptr ptr, CUresult *result);
+
+/* Gives the heap back what belonged to graphs that are gone, if the driver has told of any. Called wherever memory is asked
+ * for, freed or trimmed. */
+extern _Atomic bool clv_graphs_news;
+void clv_graphs_settle_now(const struct clv_process *p);
+static inline void clv_graphs_settle(const struct clv_process *p)
+{
+	if (CLV_UNLIKELY(atomic_load_explicit(&clv_graphs_news, memory_order_relaxed)))
+		clv_graphs_settle_now(p);
+}
+
+/* The same, waiting for work on blocks that the program has freed. True if anything was given back. */
+bool clv_graphs_reclaim(const struct clv_process *p);
+
+/* The stream is about to be destroyed, or is gone with its context. */
+void clv_graphs_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* How many launches there have been of graphs with memory of ours. */
+uint64_t clv_graphs_launches(void);
+
+void clv_graphs_open(struct clv_driver *cuda);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: whether this process is served, and its heap. Opened under `lock` at the first call that finds CUDA initialised;
+ * read without it. A process that is passed through stays so.
+ *
+ * In the child of a fork nothing of CUDA works that was made before it: if the heap was open, the child is passed through
+ * and never takes a lock of ours; if not, it may open its own.
+ */
+#define _GNU_SOURCE
+#include "preload.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES_MAX 64
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct clv_process process;
+static _Atomic(const struct clv_process *) open_process;
+static _Atomic bool passing; /* through, for good */
+static _Atomic bool more_than_plain;
+static _Atomic bool refused[DEVICES_MAX];
+
+static void warn_setting(void *arg, const char *sentence)
+{
+	(void)arg;
+	clv_say("CLEAVE_CONF: %s; ignored", sentence);
+}
+
+static void in_child(void)
+{
+	if (atomic_load(&open_process)) {
+		atomic_store(&open_process, NULL);
+		atomic_store(&passing, true);
+	}
+	pthread_mutex_init(&lock, NULL); /* another thread may have held it */
+}
+
+static bool cuda_is_up(void)
+{
+	int count = 0;
+	const struct clv_cuda_api *real = clv_real();
+	return real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
+}
+
+/* With the lock held. */
+static const struct clv_process *open_now(void)
+{
+	struct clv_error err = {""};
+	clv_settings_parse_lenient(&process.settings, getenv("CLEAVE_CONF"), warn_setting, NULL);
+	if (process.settings.off) {
+		atomic_store(&passing, true);
+		return NULL;
+	}
+	struct clv_cuda_config config = {.api = clv_real(),
+					 .not_exportable = !process.settings.ipc,
+					 .any_version = process.settings.any_driver};
+	process.driver = clv_cuda_open(&config, &err);
+	if (!process.driver) {
+		clv_say("%s: memory is left to the driver", err.text);
+		atomic_store(&passing, true);
+		return NULL;
+	}
+	if (clv_heap_open(&process.heap, process.driver, &process.settings)) {
+		clv_say("no host memory for the heap: memory is left to the driver");
+		process.driver->close(process.driver);
+		atomic_store(&passing, true);
+		return NULL;
+	}
+	clv_graphs_open(process.driver);
+	pthread_atfork(NULL, NULL, in_child);
+	atomic_store_explicit(&open_process, &process, memory_order_release);
+	return &process;
+}
+
+const struct clv_process *clv_process_if_open(void)
+{
+	return atomic_load_explicit(&open_process, memory_order_acquire);
+}
+
+const struct clv_process *clv_process(void)
+{
+	const struct clv_process *p = clv_process_if_open();
+	if (CLV_LIKELY(p != NULL))
+		return p;
+	if (atomic_load_explicit(&passing, memory_order_relaxed) || !cuda_is_up())
+		return NULL;
+	pthread_mutex_lock(&lock);
+	p = clv_process_if_open();
+	if (!p && !atomic_load(&passing))
+		p = open_now();
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+bool clv_device_usable(const struct clv_process *p, int device)
+{
+	return device >= 0 && device < DEVICES_MAX && device < p->driver->devices &&
+	       !atomic_load_explicit(&refused[device], memory_order_relaxed);
+}
+
+void clv_device_refused(const struct clv_process *p, int device, int why)
+{
+	(void)p;
+	if (why == -ENODEV && device >= 0 && device < DEVICES_MAX && !atomic_exchange(&refused[device], true))
+		clv_say("device %d cannot map memory (no virtual memory management): it is left to the driver", device);
+}
+
+void clv_saw_more_than_plain(void)
+{
+	if (CLV_UNLIKELY(!atomic_load_explicit(&more_than_plain, memory_order_relaxed)))
+		atomic_store_explicit(&more_than_plain, true, memory_order_relaxed);
+}
+
+bool clv_plain_alone(void)
+{
+	return !atomic_load_explicit(&more_than_plain, memory_order_relaxed);
+}
+
+uint64_t clv_trim(int device, bool wait)
+{
+	const struct clv_process *p = clv_process_if_open();
+	uint64_t sum = 0;
+	if (p)
+		clv_graphs_settle(p);
+	for (int d = 0; p && d < p->driver->devices; d++) {
+		uint64_t bytes = 0;
+		struct clv_heap_usage usage;
+		clv_heap_usage(p->heap, d, &usage);
+		if ((device < 0 || device == d) && usage.held && !clv_heap_trim(p->heap, d, 0, wait, &bytes))
+			sum += bytes;
+	}
+	return sum;
+}
+
+bool clv_trim_for_retry(int *step)
+{
+	while (*step < 2)
+		if (clv_trim(-1, (*step)++ == 1))
+			return true;
+	return false;
+}

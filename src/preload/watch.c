@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * watch: streams, contexts and peers that come and go, and frames of the program's own. Owns no state.
+ */
+#include "preload.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			      unsigned long long flags)
+{
+	clv_saw_more_than_plain();
+	CUresult r = CLV_PASS(cuMemCreate, handle, size, prop, flags);
+	bool on_device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	for (int step = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && on_device && clv_trim_for_retry(&step);)
+		r = CLV_PASS(cuMemCreate, handle, size, prop, flags);
+	return r;
+}
+
+/* What was freed on the stream is drained while the driver still knows it. */
+static void stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
+{
+	clv_graphs_stream_ends(p, s);
+	if (clv_device_usable(p, s->device))
+		cleave_stream_destroyed(p->heap, s->device, s->stream);
+	clv_cuda_stream_forget(p->driver, s->stream.id);
+}
+
+EXPORTED CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	const struct clv_process *p = clv_process_if_open();
+	struct clv_cuda_stream s;
+	/* the default streams cannot be destroyed */
+	if (p && stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+	    clv_cuda_stream(p->driver, stream, false, &s) == CUDA_SUCCESS)
+		stream_ends(p, &s);
+	return CLV_PASS(cuStreamDestroy_v2, stream);
+}
+
+static void visit_end(void *arg, const struct clv_cuda_stream *s)
+{
+	stream_ends(arg, s);
+}
+
+/* All work in the context is done, and it goes: its streams and events are not asked any more. */
+static void context_goes(const struct clv_process *p, CUcontext context)
+{
+	clv_cuda_context_forget(p->driver, context);
+	clv_cuda_streams_each(p->driver, context, visit_end, (void *)p);
+	clv_plain_context_gone(p, context);
+}
+
+EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
+{
+	const struct clv_process *p = context ? clv_process_if_open() : NULL;
+	if (p) { /* while the driver still knows it */
+		clv_cuda_synchronize(p->driver, -1, context);
+		context_goes(p, context);
+	}
+	return CLV_PASS(cuCtxDestroy_v2, context);
+}
+
+static bool is_active(CUdevice device)
+{
+	unsigned int flags;
+	int active = 0;
+	return CLV_PASS(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* The primary context of a device, which is active; NULL: it is not. */
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext context;
+	if (!is_active(device) || CLV_PASS(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS)
+		return NULL;
+	CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
+	return context;
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	const struct clv_process *p = clv_process_if_open();
+	CUcontext context = p ? primary_of(device) : NULL;
+	if (context) {
+		clv_cuda_synchronize(p->driver, -1, context);
+		context_goes(p, context);
+	}
+	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
+}
+
+/* Only the last release ends the context, and which one that is shows afterwards. */
+EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	const struct clv_process *p = clv_process_if_open();
+	CUcontext context = p ? primary_of(device) : NULL;
+	if (context)
+		clv_cuda_synchronize(p->driver, -1, context);
+	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
+	if (context && r == CUDA_SUCCESS && !is_active(device))
+		context_goes(p, context);
+	return r;
+}
+
+EXPORTED CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	CUresult r = CLV_PASS(cuCtxEnablePeerAccess, peer, flags);
+	const struct clv_process *p = r == CUDA_SUCCESS ? clv_process() : NULL;
+	CUdevice reader, owner;
+	CUcontext top;
+	if (!p || CLV_PASS(cuCtxGetDevice, &reader) != CUDA_SUCCESS || CLV_PASS(cuCtxPushCurrent_v2, peer) != CUDA_SUCCESS)
+		return r;
+	CUresult known = CLV_PASS(cuCtxGetDevice, &owner);
+	CLV_PASS(cuCtxPopCurrent_v2, &top);
+	if (known == CUDA_SUCCESS && clv_device_usable(p, owner) && clv_cuda_peer(p->driver, owner, reader))
+		clv_heap_access(p->heap, owner);
+	return r;
+}
