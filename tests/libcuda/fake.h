@@ -46,9 +46,7 @@ FC_MORE_CALLS(FC_DECLARE, FC_DECLARE_TWINS)
 #define FC_ILLEGAL_ADDRESS ((CUresult)700)
 #define FC_HOST_MEMORY_ALREADY_REGISTERED ((CUresult)712)
 #define FC_HOST_MEMORY_NOT_REGISTERED ((CUresult)713)
-#define FC_CAPTURE_MERGE ((CUresult)902)
-#define FC_CAPTURE_ISOLATION ((CUresult)905)
-#define FC_CAPTURED_EVENT ((CUresult)907)
+#define FC_ILLEGAL_STATE ((CUresult)401)
 #define FC_GRAPH_EXEC_UPDATE_FAILURE ((CUresult)910)
 
 /* ---- calls ---- */

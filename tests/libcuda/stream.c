@@ -459,7 +459,7 @@ FC_CALL(cuEventQuery, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	if (!fc_passed(e->queue, e->position))
@@ -471,7 +471,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	struct fc_context *c = e->context;
@@ -497,7 +497,7 @@ FC_STREAM_CALL(cuStreamWaitEvent, FC_CONTEXT, (CUstream hStream, CUevent hEvent,
 		if (!e->queue)
 			return CUDA_SUCCESS;
 		fc_capture_break(q);
-		return FC_CAPTURE_ISOLATION;
+		return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	fc_order(q);
 	if (e->queue)
