@@ -355,6 +355,24 @@ FC_STREAM_CALL(cuStreamGetCtx, FC_CONTEXT, (CUstream hStream, CUcontext *pctx), 
 	return r;
 }
 
+FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *flags), (hStream, flags))
+{
+	struct fc_queue *q;
+	CUresult r = flags ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*flags = q->flags;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority), (hStream, priority))
+{
+	struct fc_queue *q;
+	CUresult r = priority ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*priority = q->priority;
+	return r;
+}
+
 FC_STREAM_CALL(cuLaunchHostFunc, FC_CONTEXT, (CUstream hStream, CUhostFn fn, void *userData), (hStream, fn, userData))
 {
 	struct fc_queue *q;
@@ -443,7 +461,7 @@ FC_CALL(cuEventQuery, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	if (!fc_passed(e->queue, e->position))
@@ -455,7 +473,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	struct fc_context *c = e->context;
@@ -481,7 +499,7 @@ FC_STREAM_CALL(cuStreamWaitEvent, FC_CONTEXT, (CUstream hStream, CUevent hEvent,
 		if (!e->queue)
 			return CUDA_SUCCESS;
 		fc_capture_break(q);
-		return FC_CAPTURE_ISOLATION;
+		return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	fc_order(q);
 	if (e->queue)
