@@ -14,7 +14,7 @@ static struct cli_result run(bool preload, const char *conf, const char *mode)
 	char line[8192];
 	snprintf(
 		line, sizeof(line),
-		"LD_LIBRARY_PATH=${CLEAVE_LIBCUDA%%/*} FAKE_CUDA_MEMORY=256MiB FAKE_CUDA_DEVICES=2 CLEAVE_CONF=%s ASAN_OPTIONS=detect_leaks=0 "
+		"LD_LIBRARY_PATH=\"$CLEAVE_FAKE_CUDA\" FAKE_CUDA_MEMORY=256MiB FAKE_CUDA_DEVICES=2 CLEAVE_CONF=%s ASAN_OPTIONS=detect_leaks=0 "
 		"LD_PRELOAD=\"%s\" exec \"$CLEAVE_PROGRAMS\"/ipc_pair %s",
 		conf, preload ? "$CLEAVE_PRELOAD" : "", mode);
 	return cli_shell(line);
