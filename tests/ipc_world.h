@@ -97,4 +97,7 @@ struct ipc_exporter ipc_start(void);
 struct ipc_answer ipc_tell(const struct ipc_exporter *x, struct ipc_order order);
 void ipc_kill(struct ipc_exporter *x); /* and waits for it */
 
+/* Its thread closes what is over soon, not at once: waits until it has only so many descriptors. */
+void ipc_calm(const struct ipc_exporter *x, unsigned descriptors);
+
 #endif
