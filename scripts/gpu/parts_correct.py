@@ -36,7 +36,7 @@ def torch(part):
                found["left_when_full_mib"])
     part.check("empty_cache gives back what is free, but 256 MiB", found["cached_after_mib"] <= 256, found["cached_after_mib"])
     part.show(f"{found['ops']:,} steps, {found['written_gib']:,} GiB written, {found['oom_wanted']} OOM caught, "
-              f"{found['replays']} replays, seed {found['seed']}")
+              f"{found['oom_else']} others, {found['replays']} replays, seed {found['seed']}")
 
 
 def torch_native(part):
