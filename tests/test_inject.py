@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -214,18 +215,21 @@ class Conduct(Scratch):
             self.assertEqual({(row := json.loads(line))["part"]: row["result"] for line in file}, results)
 
     def test_neighbours_run_together_and_others_alone(self):
-        running, seen = set(), {}
+        running, meeting = set(), threading.Barrier(2, timeout=60)
 
-        def watch(part):
+        def meets(part):
             running.add(part.name)
-            time.sleep(0.5)
-            seen[part.name] = set(running)
-            time.sleep(0.5)
+            meeting.wait()
             running.discard(part.name)
             part.check("ran", True)
 
-        self.table(("a", watch, True), ("b", watch, True), ("c", watch, False), ("d", watch, False))
-        self.assertEqual(seen, {"a": {"a", "b"}, "b": {"a", "b"}, "c": {"c"}, "d": {"d"}})
+        def alone(part):
+            running.add(part.name)
+            part.check("alone", running == {part.name}, running)
+            running.discard(part.name)
+
+        results, text = self.table(("a", meets, True), ("b", meets, True), ("c", alone, False), ("d", alone, False))
+        self.assertEqual(set(results.values()), {"ok"}, text)
 
 
 class Command(Scratch):
