@@ -69,6 +69,13 @@ START_TEST(contexts)
 }
 END_TEST
 
+/* No capture is broken by a free, whose block waits for the work of before all the same. */
+START_TEST(free_in_a_capture)
+{
+	ck_assert_str_eq(run("capture", getenv("CLEAVE_PRELOAD"), "pinned:on").out, "copied 5 5\n");
+}
+END_TEST
+
 /* A chunk larger than the request is refused, then one comes that is as large as it must be. */
 START_TEST(refused_chunks)
 {
@@ -80,6 +87,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {results, copies, copies_under_an_old_driver, threads, contexts, refused_chunks};
+	const TTest *const tests[] = {results,           copies,        copies_under_an_old_driver, threads, contexts,
+				      free_in_a_capture, refused_chunks};
 	return cli_suite("preload_pinned", tests, CLV_ARRAY_LEN(tests));
 }

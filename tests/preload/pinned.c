@@ -7,6 +7,7 @@
  * copies    blocks that are freed while copies still read them, and asked for anew at once
  * threads   the same in threads, each with a stream
  * contexts  blocks that go with their context
+ * capture   a block that is freed while a stream captures, which the driver alone does not allow
  */
 #define _GNU_SOURCE
 #include "../../src/driver/cuda_calls.h"
@@ -185,6 +186,34 @@ static void contexts(void)
 	printf("left: %s\n", leak ? leak : "nothing");
 }
 
+static void capture(void)
+{
+	enum { SIZE = 20000 };
+	unsigned char *p, *q, *next, back[SIZE];
+	CUstream s = new_stream(), other = new_stream();
+	CUdeviceptr to = device_block(SIZE), to_other = device_block(SIZE);
+	CUgraph graph;
+	OK(cu.cuMemHostAlloc((void **)&p, SIZE, 0));
+	OK(cu.cuMemHostAlloc((void **)&q, SIZE, 0));
+	memset(q, 5, SIZE);
+	fake_delay(20000);
+	OK(cu.cuMemcpyHtoDAsync_v2(to_other, q, SIZE, other));
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemcpyHtoDAsync_v2(to, p, SIZE, s));
+	OK(cu.cuMemFreeHost(q));
+	OK(cu.cuStreamEndCapture(s, &graph));
+	for (int i = 0; i < 10; i++) {
+		OK(cu.cuMemHostAlloc((void **)&next, SIZE, 0));
+		memset(next, 6, SIZE);
+		OK(cu.cuMemFreeHost(next));
+	}
+	OK(cu.cuMemcpyDtoHAsync_v2(back, to_other, SIZE, other));
+	OK(cu.cuStreamSynchronize(other));
+	printf("copied %d %d\n", back[0], back[SIZE - 1]);
+	OK(cu.cuGraphDestroy(graph));
+	OK(cu.cuMemFreeHost(p));
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -197,6 +226,8 @@ int main(int argc, char **argv)
 		threads();
 	else if (!strcmp(what, "contexts"))
 		contexts();
+	else if (!strcmp(what, "capture"))
+		capture();
 	else
 		return 2;
 	return 0;
