@@ -20,7 +20,7 @@ struct lasting {
 	bool alive[LASTING_MAX];     /* by number */
 	struct {
 		clv_event event;
-		uint64_t mark;
+		uint64_t stream, mark;
 	} marks[LASTING_MAX];
 	unsigned mark_count;
 	struct mapping {
@@ -35,8 +35,14 @@ static struct lasting *lasting_of(struct clv_driver *d)
 	return CLV_CONTAINER_OF(d, struct lasting, base);
 }
 
-static bool lasting_passed(const struct lasting *l, uint64_t mark)
+/* Of a stream that is apart: what has the number in its id is gone, or (0) everything is. */
+static bool lasting_passed(const struct lasting *l, uint64_t stream, uint64_t mark)
 {
+	uint64_t number = stream >> 22 & (((uint64_t)1 << 40) - 1);
+	if (clv_stream_is_apart(stream) && number)
+		return !l->alive[number];
+	if (clv_stream_is_apart(stream))
+		mark = l->number;
 	for (uint64_t n = 1; n <= mark; n++)
 		if (l->alive[n])
 			return false;
@@ -75,6 +81,7 @@ static enum clv_result lasting_event_record(struct clv_driver *d, clv_event even
 		return l->sim->event_record(l->sim, event, stream);
 	ck_assert_uint_lt(l->mark_count, LASTING_MAX);
 	l->marks[l->mark_count].event = event;
+	l->marks[l->mark_count].stream = stream.id;
 	l->marks[l->mark_count++].mark = l->number;
 	return CLV_OK;
 }
@@ -85,7 +92,7 @@ static enum clv_result lasting_event_query(struct clv_driver *d, clv_event event
 	unsigned i = mark_of(l, event);
 	if (i == l->mark_count)
 		return l->sim->event_query(l->sim, event);
-	return lasting_passed(l, l->marks[i].mark) ? CLV_OK : CLV_NOT_READY;
+	return lasting_passed(l, l->marks[i].stream, l->marks[i].mark) ? CLV_OK : CLV_NOT_READY;
 }
 
 static enum clv_result lasting_event_synchronize(struct clv_driver *d, clv_event event)
@@ -115,7 +122,7 @@ static enum clv_result lasting_stream_synchronize(struct clv_driver *d, cleave_s
 {
 	struct lasting *l = lasting_of(d);
 	if (clv_stream_is_virtual(stream.id))
-		return lasting_passed(l, l->number) ? CLV_OK : CLV_CAPTURING;
+		return lasting_passed(l, stream.id, l->number) ? CLV_OK : CLV_CAPTURING;
 	return l->sim->stream_synchronize(l->sim, stream);
 }
 

@@ -7,9 +7,13 @@
 #include "check_main.h"
 #include "lasting_driver.h"
 
+#include "../src/heap/heap_more.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#define PAGE (2 * CLV_MIB)
 
 static struct lasting l;
 static cleave_heap *heap;
@@ -42,6 +46,12 @@ static void shut_heap(void)
 static cleave_stream graph(unsigned branch)
 {
 	return (cleave_stream){CLV_STREAM_VIRTUAL | branch, 0};
+}
+
+/* Of one capture alone; 0: what captures are folded onto. */
+static cleave_stream apart(uint64_t number, unsigned branch)
+{
+	return (cleave_stream){CLV_STREAM_VIRTUAL | CLV_STREAM_APART | number << 22 | branch, 0};
 }
 
 static cleave_stream stream(uint64_t id)
@@ -151,9 +161,75 @@ START_TEST(the_freeing_branch_has_it)
 }
 END_TEST
 
+static bool same_frame(uint64_t a, uint64_t b)
+{
+	const struct mapping *x = mapped_at(&l, a), *y = mapped_at(&l, b);
+	ck_assert(x && y);
+	return x->handle == y->handle;
+}
+
+START_TEST(folds_what_nobody_cares_for)
+{
+	open_heap(CLV_GIB, NULL);
+	cleave_ptr first[3], second[3], kept[3];
+	uint64_t number[3], held = 0;
+	for (int i = 0; i < 3; i++) {
+		number[i] = lasting_begin(&l);
+		cleave_stream s[2] = {apart(number[i], 0), apart(number[i], 1)};
+		first[i] = get(s[0], 8 * CLV_MIB);
+		second[i] = get(s[1], 6 * CLV_MIB);
+		kept[i] = get(s[0], 3 * CLV_MIB);
+		cleave_ptr small = get(s[0], 900);
+		give(s[0], first[i]);
+		give(s[1], second[i]);
+		give(s[0], small);
+		ck_assert_uint_eq(get(s[0], 8 * CLV_MIB), first[i]);
+		give(s[0], first[i]);
+		clv_heap_fold(heap, 0, s, 2, apart(0, 0));
+		check_heap();
+		if (i == 0)
+			held = clv_sim_used(l.sim, 0);
+	}
+	/* but for what is kept, two frames each */
+	ck_assert_uint_eq(clv_sim_used(l.sim, 0), held + 2 * 4 * CLV_MIB);
+	for (int i = 0; i < 3; i++) {
+		for (int k = 0; k < i; k++) {
+			unsigned same = 0;
+			for (uint64_t at = 0; at < 8 * CLV_MIB; at += PAGE)
+				for (uint64_t to = 0; to < 14 * CLV_MIB; to += PAGE)
+					same += same_frame(first[i] + at, to < 8 * CLV_MIB ? first[k] + to : second[k] + to - 8 * CLV_MIB);
+			ck_assert_uint_ge(same, 3); /* one may be where a slab was */
+			ck_assert(!same_frame(kept[i], kept[k]));
+		}
+		for (uint64_t at = 0; at < 8 * CLV_MIB; at += PAGE)
+			for (uint64_t to = 0; to < 6 * CLV_MIB; to += PAGE)
+				ck_assert(!same_frame(first[i] + at, second[i] + to));
+	}
+	/* two of three are gone: the third one's frames are not */
+	for (int i = 0; i < 2; i++) {
+		l.alive[number[i]] = false;
+		for (unsigned k = 0; k < 2; k++)
+			cleave_stream_destroyed(heap, 0, apart(number[i], k));
+		clv_heap_unfold(heap, 0, apart(0, 0));
+		check_heap();
+		give(CLEAVE_STREAM_ANY, kept[i]);
+		ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, NULL), 0);
+		ck_assert_ptr_nonnull(mapped_at(&l, first[2]));
+	}
+	ck_assert_uint_eq(clv_sim_used(l.sim, 0), held);
+	l.alive[number[2]] = false;
+	for (unsigned k = 0; k < 2; k++)
+		ck_assert_int_eq(cleave_stream_destroyed(heap, 0, apart(number[2], k)), 0);
+	clv_heap_unfold(heap, 0, apart(0, 0));
+	give(CLEAVE_STREAM_ANY, kept[2]);
+	ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, NULL), 0);
+	ck_assert_uint_eq(clv_sim_used(l.sim, 0), 0);
+	shut_heap();
+}
+END_TEST
+
 /* ---- at random ---- */
 
-#define PAGE (2 * CLV_MIB)
 #define BRANCHES 2u
 #define STREAMS 3u
 #define BLOCKS 48u
@@ -163,7 +239,8 @@ END_TEST
 struct place { /* of a graph's: an address and what is mapped there */
 	uint64_t addr, size;
 	unsigned branch;
-	bool freed;
+	bool freed, elsewhere; /* in another capture */
+	bool apart;
 	uint64_t pages[64];
 	clv_handle handles[64];
 	unsigned count;
@@ -292,9 +369,10 @@ static void allocate_in_capture(void)
 	struct block *b = free_block();
 	unsigned branch = (unsigned)clv_rng_below(&m.rng, BRANCHES);
 	size_t size = some_size();
-	if (!b || m.capture->count == TOUCHED || cleave_alloc(heap, 0, graph(branch), size, &b->ptr))
+	cleave_stream s = clv_rng_below(&m.rng, 3) ? apart(m.capture->number, branch) : graph(branch);
+	if (!b || m.capture->count == TOUCHED || cleave_alloc(heap, 0, s, size, &b->ptr))
 		return;
-	*b = (struct block){.ptr = b->ptr, .size = size, .stream = graph(branch), .graph = m.capture, .lasting = true};
+	*b = (struct block){.ptr = b->ptr, .size = size, .stream = s, .graph = m.capture, .lasting = true};
 	/* branches of one capture are not ordered */
 	for (unsigned i = 0; i < m.capture->count; i++) {
 		const struct place *t = &m.capture->touched[i];
@@ -303,9 +381,12 @@ static void allocate_in_capture(void)
 		m.shared += meet;
 	}
 	for (unsigned g = 0; g < GRAPHS; g++)
-		for (unsigned i = 0; &m.graphs[g] != m.capture && m.graphs[g].number && i < m.graphs[g].count; i++)
-			m.shared += meets(b->ptr, size, &m.graphs[g].touched[i]);
+		for (unsigned i = 0; &m.graphs[g] != m.capture && m.graphs[g].number && i < m.graphs[g].count; i++) {
+			const struct place *t = &m.graphs[g].touched[i];
+			MUST(t->elsewhere || !meets(b->ptr, size, t), "graphs share what none of them gave away");
+		}
 	touch(m.capture, b->ptr, size, branch);
+	m.capture->touched[m.capture->count - 1].apart = clv_stream_is_apart(s.id);
 	m.served++;
 }
 
@@ -315,12 +396,21 @@ static void free_in_capture(void)
 	unsigned branch = (unsigned)clv_rng_below(&m.rng, BRANCHES);
 	if (!b)
 		return;
-	for (unsigned i = 0; b->graph == m.capture && i < m.capture->count; i++)
-		if (m.capture->touched[i].addr == b->ptr && !m.capture->touched[i].freed) {
-			m.capture->touched[i].freed = true;
-			branch = m.capture->touched[i].branch; /* else order would come about that is not seen here */
-		}
-	give(graph(branch), b->ptr);
+	for (unsigned i = 0; b->graph && i < b->graph->count; i++) {
+		struct place *t = &b->graph->touched[i];
+		if (t->addr != b->ptr || t->freed)
+			continue;
+		t->freed = true;
+		t->elsewhere |= b->graph != m.capture;
+		/* and so is what had been there before in the same graph */
+		for (unsigned k = 0; k < b->graph->count && t->elsewhere; k++)
+			b->graph->touched[k].elsewhere |= meets(t->addr, t->size, &b->graph->touched[k]);
+		if (b->graph == m.capture)
+			branch = t->branch; /* else order would come about that is not seen here */
+		/* its memory may have been given away before, and then goes the same way again */
+		t->elsewhere |= !clv_stream_is_apart(b->stream.id);
+	}
+	give(b->graph == m.capture ? apart(m.capture->number, branch) : graph(branch), b->ptr);
 	b->ptr = 0;
 }
 
@@ -341,6 +431,50 @@ static void free_plainly(void)
 	b->ptr = 0;
 }
 
+/* Its frames are folded, and from here on it may be launched. */
+static void end_capture(void)
+{
+	struct graph *c = m.capture;
+	cleave_stream s[BRANCHES];
+	for (unsigned k = 0; k < BRANCHES; k++)
+		s[k] = apart(c->number, k);
+	clv_heap_fold(heap, 0, s, BRANCHES, apart(0, 0));
+	for (unsigned i = 0; i < c->count; i++) {
+		struct place t = c->touched[i];
+		c->touched[i].count = 0;
+		for (uint64_t at = t.addr; at < t.addr + t.size;) {
+			const struct mapping *x = mapped_at(&l, at);
+			MUST(x, "memory of a capture was taken away");
+			c->touched[i].pages[c->touched[i].count] = at;
+			c->touched[i].handles[c->touched[i].count++] = x->handle;
+			at = x->addr + x->size;
+		}
+	}
+	/* one frame is at one address in a graph */
+	for (unsigned i = 0; i < c->count; i++)
+		for (unsigned k = 0; k < i; k++)
+			for (unsigned n = 0; n < c->touched[i].count * c->touched[k].count; n++) {
+				unsigned x = n / c->touched[k].count, y = n % c->touched[k].count;
+				const struct place *t = &c->touched[i], *u = &c->touched[k];
+				MUST(!t->apart || !u->apart || t->handles[x] != u->handles[y] ||
+					     mapped_at(&l, t->pages[x])->addr == mapped_at(&l, u->pages[y])->addr,
+				     "a frame is at two addresses in one graph");
+			}
+	/* and what is left is nobody else's */
+	for (unsigned n = 0; n < BLOCKS; n++) {
+		const struct block *b = &m.blocks[n];
+		for (unsigned g = 0; b->ptr && b->graph == c && g < GRAPHS; g++)
+			for (unsigned i = 0; &m.graphs[g] != c && m.graphs[g].number && i < m.graphs[g].count; i++)
+				MUST(m.graphs[g].touched[i].elsewhere || !meets(b->ptr, b->size, &m.graphs[g].touched[i]),
+				     "another graph may write what a graph has left");
+	}
+	for (unsigned g = 0; g < GRAPHS; g++)
+		for (unsigned i = 0; &m.graphs[g] != c && m.graphs[g].number && i < m.graphs[g].count; i++)
+			for (unsigned k = 0; k < c->count; k++)
+				m.shared += meets(c->touched[k].addr, c->touched[k].size, &m.graphs[g].touched[i]);
+	m.capture = NULL;
+}
+
 static void begin_capture(void)
 {
 	for (unsigned g = 0; g < GRAPHS && !m.capture; g++)
@@ -356,6 +490,9 @@ static void destroy_graph(void)
 	if (!g->number || g == m.capture)
 		return;
 	l.alive[g->number] = false;
+	for (unsigned k = 0; k < BRANCHES; k++)
+		ck_assert_int_eq(cleave_stream_destroyed(heap, 0, apart(g->number, k)), 0);
+	clv_heap_unfold(heap, 0, apart(0, 0));
 	g->number = 0;
 	bool any = false;
 	for (unsigned i = 0; i < GRAPHS; i++)
@@ -372,6 +509,8 @@ static void destroy_graph(void)
 	}
 	for (unsigned k = 0; k < BRANCHES && !any; k++)
 		ck_assert_int_eq(cleave_stream_destroyed(heap, 0, graph(k)), 0);
+	if (!any)
+		ck_assert_int_eq(cleave_stream_destroyed(heap, 0, apart(0, 0)), 0);
 }
 
 static void step(void)
@@ -383,7 +522,7 @@ static void step(void)
 		else if (r < 50)
 			free_in_capture();
 		else
-			m.capture = NULL; /* it ends */
+			end_capture();
 	} else if (r < 30) {
 		allocate_plainly();
 	} else if (r < 70) {
@@ -413,7 +552,8 @@ static void work_at_random(uint64_t seed, uint64_t steps, uint64_t capacity, con
 		if (m.step % 16 == 0)
 			check_heap();
 	}
-	m.capture = NULL;
+	if (m.capture)
+		end_capture();
 	for (bool any = true; any;) {
 		any = false;
 		destroy_graph();
@@ -446,4 +586,4 @@ START_TEST(graphs_at_random)
 }
 END_TEST
 
-CHECK_MAIN("lasting", takes_no_more_than_it_needs, adopts_nothing, nobody_else_before_all_are_gone, the_freeing_branch_has_it, graphs_at_random)
+CHECK_MAIN("lasting", takes_no_more_than_it_needs, adopts_nothing, nobody_else_before_all_are_gone, the_freeing_branch_has_it, folds_what_nobody_cares_for, graphs_at_random)

@@ -382,9 +382,12 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		slot = a->slots[CLV_SLOT_ANY];
 	}
 	/* No work uses a block that is freed on ANY, as the caller promises; but what had the memory before it may not be done. */
-	bool earlier = slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq);
-	if (earlier)
-		slot = a->slots[e->slot];
+	struct clv_slot *before = a->slots[e->slot];
+	bool pending = !clv_slot_passed(a, e->slot, e->live.seq);
+	bool earlier = slot->index == CLV_SLOT_ANY && pending;
+	/* And what may be touched by work without end outside of a slot that is apart never gets into its order. */
+	if (earlier || (slot->apart && before->lasting && !before->apart && pending))
+		slot = before;
 	if (!clv_slot_ready(slot)) {
 		pthread_mutex_unlock(&a->lock);
 		return -EIO;
