@@ -458,6 +458,10 @@ static void contexts(void)
 	SAY("device", cu.cuCtxGetDevice(&d));
 	SAY("allocate", cu.cuMemAlloc_v2(&p, MIB));
 	SAY("release again", cu.cuDevicePrimaryCtxRelease_v2(0));
+	SAY("retain", cu.cuDevicePrimaryCtxRetain(&got, 0));
+	printf("  the same: %d\n", got == primary);
+	SAY("allocate, made current before", cu.cuMemAlloc_v2(&p, MIB));
+	SAY("query an event from before", cu.cuEventQuery(ours));
 }
 
 static void after_fork(void)
