@@ -392,4 +392,5 @@ START_TEST(pointer_attributes)
 END_TEST
 
 CHECK_MAIN("libcuda_memory", plain_memory, free_waits_and_stale_work_faults, copies, host_memory, frames,
-	   pool_attributes, pool_reuse_is_ordered, pool_rest_is_ordered, pools_made_and_chosen, peers, pointer_attributes)
+	   pool_attributes, pool_reuse_is_ordered, pool_rest_is_ordered, pools_made_and_chosen, peers,
+	   pointer_attributes)
