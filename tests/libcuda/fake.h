@@ -143,6 +143,7 @@ struct fc_context {
 	uint64_t peers; /* devices whose plain memory it can touch */
 	CUresult fault; /* lasting error */
 	struct fc_queue *legacy;
+	struct fc_queue *marks; /* waits for the others, for cuCtxRecordEvent; NULL until it is called */
 	struct fc_queue *queues; /* all of the context's, draining ones too */
 };
 

@@ -24,6 +24,7 @@ static const struct {
 } since[] = {
 	{"cuCtxCreate_v3", 11040, true},
 	{"cuCtxGetDevice_v2", 13000, true},
+	{"cuCtxRecordEvent", 12050, false},
 	{"cuCtxSynchronize_v2", 13000, true},
 	{"cuDeviceGetDefaultMemPool", 11020, false},
 	{"cuDeviceGetMemPool", 11020, false},

@@ -338,6 +338,8 @@ FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long 
 {
 	struct fc_queue *q;
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r && q->capture) /* on an H200 (driver 580) it ends the capture, whatever the mode */
+		return fc_unsafe_on(q);
 	if (!r)
 		*streamId = q->id;
 	return r;
@@ -452,6 +454,33 @@ FC_STREAM_CALL(cuEventRecord, FC_CONTEXT, (CUevent hEvent, CUstream hStream), (h
 	fc_queue_ref(q);
 	e->queue = q;
 	e->position = q->submitted;
+	return CUDA_SUCCESS;
+}
+
+FC_CALL(cuCtxRecordEvent, FC_INIT, (CUcontext hCtx, CUevent hEvent), (hCtx, hEvent))
+{
+	struct fc_context *c = fc_handle_get(FC_HANDLE_CONTEXT, hCtx);
+	struct event *e;
+	if (!c)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	CUresult r = event_of(hEvent, &e);
+	if (r || e->context != c)
+		return r ? r : CUDA_ERROR_INVALID_HANDLE;
+	for (struct fc_queue *q = c->queues; q; q = q->next)
+		if (q->capture) {
+			fc_capture_break(q);
+			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	if (r)
+		return r;
+	if (!c->marks)
+		c->marks = fc_queue_new(c, true);
+	for (struct fc_queue *q = c->queues; q; q = q->next)
+		fc_push_wait(c->marks, q, q->submitted);
+	event_forget(e);
+	fc_queue_ref(c->marks);
+	e->queue = c->marks;
+	e->position = c->marks->submitted;
 	return CUDA_SUCCESS;
 }
 
