@@ -5,6 +5,8 @@
 #include "check_main.h"
 #include "fakecuda_open.h"
 
+#include <unistd.h>
+
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -500,6 +502,43 @@ START_TEST(launches_overlap)
 }
 END_TEST
 
-CHECK_MAIN("libcuda_graphs", capture_and_replay, what_a_capture_allows, what_a_capture_forbids,
+static bool may_end; /* atomic */
+
+static void wait_until_told(void *arg)
+{
+	while (!__atomic_load_n(&may_end, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/* An event of all work of a context: it passes after the last of it, and no stream may capture. */
+START_TEST(context_events)
+{
+	CUcontext current = start_cuda();
+	CUstream s[3] = {new_stream(CU_STREAM_NON_BLOCKING), new_stream(CU_STREAM_NON_BLOCKING), new_stream(0)};
+	CUevent e = new_event(), none = new_event();
+	CUdeviceptr p;
+	CUgraph graph;
+	OK(cu.cuMemAlloc_v2(&p, 4096));
+	OK(cu.cuCtxRecordEvent(current, none));
+	OK(cu.cuEventQuery(none));
+	for (int i = 0; i < 3; i++)
+		OK(cu.cuMemsetD8Async(p, 1, 4096, s[i]));
+	OK(cu.cuLaunchHostFunc(s[1], wait_until_told, NULL));
+	OK(cu.cuCtxRecordEvent(current, e));
+	OK(cu.cuStreamSynchronize(s[0]));
+	OK(cu.cuStreamSynchronize(s[2]));
+	FAILS(CUDA_ERROR_NOT_READY, cu.cuEventQuery(e)); /* the second is not done */
+	__atomic_store_n(&may_end, true, __ATOMIC_RELEASE);
+	OK(cu.cuEventSynchronize(e));
+	for (int i = 0; i < 3; i++)
+		OK(cu.cuStreamQuery(s[i]));
+	OK(cu.cuStreamBeginCapture_v2(s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuCtxRecordEvent(current, e));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(s[0], &graph));
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxRecordEvent((CUcontext)&p, e));
+}
+END_TEST
+
+CHECK_MAIN("libcuda_graphs", context_events, capture_and_replay, what_a_capture_allows, what_a_capture_forbids,
 	   captures_and_other_threads, legacy_stream_in_a_capture, streams_join, memory_of_a_graph, user_objects,
 	   update_children_and_captured_launches, capture_to_a_graph, launches_overlap)

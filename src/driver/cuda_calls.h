@@ -33,6 +33,7 @@
 	X(cuCtxPopCurrent_v2, (CUcontext *pctx)) \
 	X(cuCtxGetDevice, (CUdevice *device)) \
 	X(cuCtxSynchronize, (void)) \
+	X(cuCtxRecordEvent, (CUcontext hCtx, CUevent hEvent)) \
 	X(cuCtxEnablePeerAccess, (CUcontext peerContext, unsigned int Flags)) \
 	X(cuCtxDisablePeerAccess, (CUcontext peerContext)) \
 	X(cuGetProcAddress, (const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)) \

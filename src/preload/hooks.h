@@ -34,6 +34,10 @@
 	X(cuMemAlloc_v2)                                                                                               \
 	X(cuMemAllocPitch_v2)                                                                                          \
 	X(cuMemFree_v2)                                                                                                \
+	/* pinned.c */                                                                                                 \
+	X(cuMemHostAlloc)                                                                                              \
+	X(cuMemAllocHost_v2)                                                                                           \
+	X(cuMemFreeHost)                                                                                               \
 	/* answers.c */                                                                                                \
 	X(cuMemGetInfo_v2)                                                                                             \
 	X(cuMemGetAddressRange_v2)                                                                                     \
@@ -74,8 +78,6 @@
 
 #define CLV_HOOKS_RETRIED(X, Y)                                                                                        \
 	X(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned int flags), (p, n, flags))                           \
-	X(cuMemHostAlloc, (void **p, size_t n, unsigned int flags), (p, n, flags))                                     \
-	X(cuMemAllocHost_v2, (void **p, size_t n), (p, n))                                                             \
 	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned int flags), (p, n, flags))                                \
 	X(cuArrayCreate_v2, (CUarray * a, const CUDA_ARRAY_DESCRIPTOR *d), (a, d))                                     \
 	X(cuArray3DCreate_v2, (CUarray * a, const CUDA_ARRAY3D_DESCRIPTOR *d), (a, d))                                 \

@@ -6,6 +6,7 @@
  *   state     settings, the heap, fork, what is passed through and why
  *   pool      stream-ordered memory of the default pool
  *   plain     cuMemAlloc and cuMemFree
+ *   pinned    page-locked host memory
  *   answers   what the driver would say of our memory if it knew
  *   watch     streams, contexts and peers that come and go
  *   retry     the driver's other allocations, tried again after a trim
@@ -90,6 +91,11 @@ void clv_report_stats(const struct clv_process *p);
 /* ---- plain ---- */
 
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
+
+/* ---- pinned ---- */
+
+/* The blocks of a context end with it. `alive`: the driver still knows it. */
+void clv_host_context_gone(CUcontext context, bool alive);
 
 /* ---- graphs ---- */
 

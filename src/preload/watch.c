@@ -43,8 +43,9 @@ static void visit_end(void *arg, const struct clv_cuda_stream *s)
 }
 
 /* All work in the context is done, and it goes: its streams and events are not asked any more. */
-static void context_goes(const struct clv_process *p, CUcontext context)
+static void context_goes(const struct clv_process *p, CUcontext context, bool alive)
 {
+	clv_host_context_gone(context, alive);
 	clv_cuda_context_forget(p->driver, context);
 	clv_cuda_streams_each(p->driver, context, visit_end, (void *)p);
 	clv_plain_context_gone(p, context);
@@ -56,7 +57,7 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 	const struct clv_process *p = context ? clv_process_if_open() : NULL;
 	if (p) { /* while the driver still knows it */
 		clv_cuda_synchronize(p->driver, -1, context);
-		context_goes(p, context);
+		context_goes(p, context, true);
 	}
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
@@ -84,7 +85,7 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 	CUcontext context = p ? primary_of(device) : NULL;
 	if (context) {
 		clv_cuda_synchronize(p->driver, -1, context);
-		context_goes(p, context);
+		context_goes(p, context, true);
 	}
 	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
@@ -98,7 +99,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
 	if (context && r == CUDA_SUCCESS && !is_active(device))
-		context_goes(p, context);
+		context_goes(p, context, false);
 	return r;
 }
 

@@ -338,6 +338,8 @@ FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long 
 {
 	struct fc_queue *q;
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r && q->capture) /* on an H200 (driver 580) it ends the capture, whatever the mode */
+		return fc_unsafe_on(q);
 	if (!r)
 		*streamId = q->id;
 	return r;
@@ -350,6 +352,24 @@ FC_STREAM_CALL(cuStreamGetCtx, FC_CONTEXT, (CUstream hStream, CUcontext *pctx), 
 	r = r ? r : fc_implicit(q); /* as documented of this call */
 	if (!r)
 		*pctx = q->context->handle;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *flags), (hStream, flags))
+{
+	struct fc_queue *q;
+	CUresult r = flags ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*flags = q->flags;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority), (hStream, priority))
+{
+	struct fc_queue *q;
+	CUresult r = priority ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*priority = q->priority;
 	return r;
 }
 
@@ -437,11 +457,38 @@ FC_STREAM_CALL(cuEventRecord, FC_CONTEXT, (CUevent hEvent, CUstream hStream), (h
 	return CUDA_SUCCESS;
 }
 
+FC_CALL(cuCtxRecordEvent, FC_INIT, (CUcontext hCtx, CUevent hEvent), (hCtx, hEvent))
+{
+	struct fc_context *c = fc_handle_get(FC_HANDLE_CONTEXT, hCtx);
+	struct event *e;
+	if (!c)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	CUresult r = event_of(hEvent, &e);
+	if (r || e->context != c)
+		return r ? r : CUDA_ERROR_INVALID_HANDLE;
+	for (struct fc_queue *q = c->queues; q; q = q->next)
+		if (q->capture) {
+			fc_capture_break(q);
+			r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	if (r)
+		return r;
+	if (!c->marks)
+		c->marks = fc_queue_new(c, true);
+	for (struct fc_queue *q = c->queues; q; q = q->next)
+		fc_push_wait(c->marks, q, q->submitted);
+	event_forget(e);
+	fc_queue_ref(c->marks);
+	e->queue = c->marks;
+	e->position = c->marks->submitted;
+	return CUDA_SUCCESS;
+}
+
 FC_CALL(cuEventQuery, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	if (!fc_passed(e->queue, e->position))
@@ -453,7 +500,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	struct fc_context *c = e->context;
@@ -479,7 +526,7 @@ FC_STREAM_CALL(cuStreamWaitEvent, FC_CONTEXT, (CUstream hStream, CUevent hEvent,
 		if (!e->queue)
 			return CUDA_SUCCESS;
 		fc_capture_break(q);
-		return FC_CAPTURE_ISOLATION;
+		return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	fc_order(q);
 	if (e->queue)
