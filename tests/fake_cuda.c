@@ -464,6 +464,10 @@ static CUresult fake_cuStreamGetId(CUstream stream, unsigned long long *id)
 		is_wrong(NAME, "no stream");
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	}
+	if (stream->status != CU_STREAM_CAPTURE_STATUS_NONE) {
+		is_wrong(NAME, "the stream captures");
+		return leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	}
 	*id = stream->id;
 	return leave(CUDA_SUCCESS);
 }

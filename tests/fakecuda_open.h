@@ -49,7 +49,7 @@ static void open_cuda(void)
 #define X(name) *(void **)&fake.name = cuda_symbol(lib, "fakecuda_" #name);
 	X(calls) X(used) X(used_peak) X(foreign) X(faults) X(delay) X(leaks)
 #undef X
-	*(void **)&fake.set_failures = cuda_symbol(lib, "fakecuda_fail");
+		* (void **)&fake.set_failures = cuda_symbol(lib, "fakecuda_fail");
 }
 
 /* Opened, initialized, and the primary context of device 0 current. */

@@ -33,8 +33,8 @@ static void put_descriptor(int at, int fd)
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control = {0};
 	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control.bytes)};
+	struct msghdr m = {
+		.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
@@ -52,8 +52,8 @@ static int get_descriptor(int at)
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control.bytes)};
+	struct msghdr m = {
+		.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
 	ck_assert_int_eq(recvmsg(at, &m, MSG_CMSG_CLOEXEC), 1);
 	ck_assert_ptr_nonnull(CMSG_FIRSTHDR(&m));
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
@@ -149,6 +149,8 @@ static void import_frame(int fd)
 {
 	CUmemGenericAllocationHandle h;
 	CUdeviceptr at;
+	int device;
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	start_cuda();
 	int frame = get_descriptor(fd);
 	OK(cu.cuMemImportFromShareableHandle(&h, (void *)(intptr_t)frame, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
@@ -157,6 +159,8 @@ static void import_frame(int fd)
 	FAILS(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, 2 * MIB, 0, h, 0));
 	OK(cu.cuMemMap(at, 4 * MIB, 0, h, 0));
 	give_access(at, 4 * MIB, 0);
+	OK(cu.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at));
+	ck_assert_int_eq(device, 1);
 	ck_assert_int_eq(byte_at(at + 4 * MIB - 1), 44);
 	OK(cu.cuMemsetD8_v2(at, 55, 1));
 	OK(cu.cuCtxSynchronize());
@@ -176,8 +180,9 @@ START_TEST(frames)
 	char done;
 	struct stat st;
 	pid_t pid = beside(import_frame);
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	start_cuda();
-	CUmemAllocationProp prop = frame_of_device(0);
+	CUmemAllocationProp prop = frame_of_device(1);
 	OK(cu.cuMemCreate(&h, 4 * MIB, &prop, 0));
 	OK(cu.cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
 	OK(cu.cuMemMap(at, 4 * MIB, 0, h, 0));
@@ -193,6 +198,10 @@ START_TEST(frames)
 	ck_assert_int_eq(byte_at(at), 55);
 	joined(pid);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuIpcGetMemHandle(&legacy, at));
+	OK(cu.cuMemGetHandleForAddressRange(&fd, at, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	close(fd);
+	FAILS(CUDA_ERROR_INVALID_VALUE,
+	      cu.cuMemGetHandleForAddressRange(&fd, at + 1, MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	OK(cu.cuMemCreate(&closed, 2 * MIB, &prop, 0));
 	FAILS(CUDA_ERROR_INVALID_VALUE,

@@ -58,7 +58,7 @@ class Done:
     def why(self):
         end = "ran out of time" if self.timed_out else f"ended with status {self.status}"
         lines = [line.strip() for line in self.err.splitlines() if line.strip() and not line.startswith("cleave")]
-        return f"{self.label} {end}" + (f": {lines[-1][:200]}" if lines else "")
+        return f"{self.label} {end}" + (f": {' / '.join(lines[-2:])[:300]}" if lines else "")
 
 
 def last_json(text, prefix="{"):
@@ -76,7 +76,6 @@ class Setup:
     def __init__(self, cleave, out, scratch, long=False, moe=None):
         self.cleave, self.out, self.scratch, self.long, self.moe = cleave, out, scratch, long, moe
         self.python = sys.executable
-        self.root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self.lock = threading.Lock()
 
     def log(self, text):
@@ -185,7 +184,7 @@ class Part:
         target = os.path.join(self.setup.scratch, program)
         source = self.work(source)
         if source.endswith(".c"):
-            compiler = [os.environ.get("CC", "cc"), "-O2", "-std=gnu11", "-I" + os.path.join(self.setup.root, "src", "driver")]
+            compiler = [os.environ.get("CC", "cc"), "-O2", "-std=gnu11"]
             tries = [compiler + [source, "-o", target, "-ldl", *options]]
         else:
             nvcc = [find_tool("nvcc"), "-O2", "-std=c++17", *options, source, "-o", target]
@@ -205,7 +204,8 @@ def text_of(file):
 
 def find_tool(name):
     """A program of the CUDA toolkit: on the path, or where toolkits are installed."""
-    for folder in os.environ.get("PATH", "").split(":") + [os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin")]:
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    for folder in os.environ.get("PATH", "").split(":") + [os.path.join(home, "bin"), os.path.join(home, "compute-sanitizer")]:
         path = os.path.join(folder, name)
         if folder and os.access(path, os.X_OK):
             return path
@@ -295,4 +295,6 @@ def race(part, entries):
             stop(racer.process)
             racer.reader.join(10)
             part.log(racer.done(), racer.command)
-            racer.err.close()
+            for file in (racer.process.stdin, racer.process.stdout, racer.err):
+                with contextlib.suppress(OSError): # what could not be written to one that is gone
+                    file.close()

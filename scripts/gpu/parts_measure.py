@@ -13,7 +13,6 @@ BACKEND = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 
 
 def median_ratio(rows, name, over):
-    """Of the rounds' own ratios, so that what drifts falls out."""
     return statistics.median(row[name] for row in rows) / statistics.median(row[name] for row in over)
 
 
@@ -28,7 +27,7 @@ def graphs(part):
         for racer in racers.values():
             racer.ask("time") # warm
         times = {label: [] for label in labels}
-        for number in range(8 if part.setup.long else 5):
+        for number in range(30 if part.setup.long else 12):
             for label in labels if number % 2 else reversed(labels):
                 times[label].append(racers[label].ask("time"))
         for label in labels:
@@ -55,14 +54,14 @@ def graphs(part):
         part.check(f"replays are right {what}", cleave[command]["wrong"] == 0, cleave[command])
     part.show(f"{memory[0]:.0f} MiB (native {memory[1]:.0f}), launch {cleave['host_big_us']:.2f}/{cleave['host_small_us']:.2f} us "
               f"(native {native['host_big_us']:.2f}/{native['host_small_us']:.2f}, x{ratios['big'][0]:.3f}/{ratios['small'][0]:.3f}), "
-              f"device x{ratios['big'][1]:.3f}/{ratios['small'][1]:.3f}, wrong without a wait: 0 asked, "
-              f"{cleave['overlap']['wrong'] + cleave['pairs']['wrong']} found "
+              f"device x{ratios['big'][1]:.3f}/{ratios['small'][1]:.3f}; wrong replays without a wait: "
+              f"{cleave['overlap']['wrong'] + cleave['pairs']['wrong']} "
               f"(native {native['overlap']['wrong'] + native['pairs']['wrong']})")
 
 
 def bench(part):
     """What an allocation and its free cost."""
-    rounds = 12 if part.setup.long else 7
+    rounds = 30 if part.setup.long else 12
     command = [part.setup.python, part.work("bench_torch.py")]
     entries = {"native": (command, "plain", None), "driver": (command, "plain", BACKEND), "cleave": (command, "cleave", None)}
     torch_ns = measured(part, entries, rounds)

@@ -31,6 +31,9 @@ struct cuda_context_ref {
 	uint64_t generation;
 };
 
+/* Ids of streams that could not be asked after theirs. */
+#define CUDA_UNASKED ((uint64_t)1 << 62)
+
 #define CUDA_SHARED_STREAM 0 /* no thread's number */
 
 struct cuda_stream {
@@ -72,7 +75,7 @@ struct cuda {
 	pthread_mutex_t lock;
 	_Atomic(struct cuda_context *) contexts; /* grows at the front only, and can be walked without the lock */
 	struct cuda_stream *streams;             /* the newest */
-	uint64_t stream_serial;
+	uint64_t stream_serial, unasked; /* numbers that were given */
 	struct cuda_stream *buckets[CUDA_STREAM_BUCKETS];
 };
 
@@ -154,8 +157,7 @@ enum clv_result clv_cuda_stream_find(struct cuda *c, cleave_stream stream, struc
 /* The calling thread's number. */
 uint64_t clv_cuda_thread(void);
 
-/* With the lock held: all streams of a context, or all there are (NULL), are dropped. */
-void clv_cuda_streams_drop(struct cuda *c, CUcontext context);
+void clv_cuda_streams_drop(struct cuda *c); /* all of them; with the lock held */
 void clv_cuda_new_epoch(struct cuda *c);
 
 /* ---- cuda_events.c: functions of the table ---- */

@@ -77,13 +77,10 @@ static struct cuda_stream *add(struct cuda *c, const struct clv_cuda_stream *pub
 	return s;
 }
 
-void clv_cuda_streams_drop(struct cuda *c, CUcontext context)
+void clv_cuda_streams_drop(struct cuda *c)
 {
-	for (struct cuda_stream *s = c->streams, *older; s; s = older) {
-		older = s->older;
-		if (!context || s->public.context == context)
-			drop(c, s);
-	}
+	while (c->streams)
+		drop(c, c->streams);
 	clv_cuda_new_epoch(c);
 }
 
@@ -149,12 +146,54 @@ static CUresult stream_of(struct cuda *c, CUstream handle, uint64_t id, struct c
 	return s ? CUDA_SUCCESS : meet(c, handle, id, out);
 }
 
+/* Of the legacy stream the driver does not say, while another one captures: an error, and it can be asked after its id. */
+static bool captures(struct cuda *c, CUstream handle)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return c->api->cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* With the lock held: the stream of this name, as the thread means it; the newest, since names are used again. */
+static struct cuda_stream *find_named(struct cuda *c, CUstream handle, CUcontext context)
+{
+	uint64_t thread = handle == CU_STREAM_PER_THREAD ? clv_cuda_thread() : CUDA_SHARED_STREAM;
+	for (struct cuda_stream *s = c->streams; s; s = s->older)
+		if (s->public.stream.handle == (uint64_t)(uintptr_t)handle && s->public.context == context && s->thread == thread)
+			return s;
+	return NULL;
+}
+
+/* To ask a stream that captures after its id ends the capture. It is known by its name, which is its own as long as it
+ * lives; one that was never met before gets an id of ours, which only tells it from others. */
+static CUresult capturing_stream(struct cuda *c, CUstream handle, struct clv_cuda_stream *out)
+{
+	CUcontext context;
+	CUresult r = ask_context(c, handle, &context);
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&c->lock);
+	struct cuda_stream *s = find_named(c, handle, context);
+	uint64_t id = s ? s->public.stream.id : CUDA_UNASKED | ++c->unasked;
+	if (s)
+		*out = s->public;
+	pthread_mutex_unlock(&c->lock);
+	if (s)
+		return CUDA_SUCCESS;
+	struct cuda_stream met;
+	r = meet(c, handle, id, &met);
+	if (r == CUDA_SUCCESS)
+		*out = met.public;
+	return r;
+}
+
 CUresult clv_cuda_stream(struct clv_driver *cuda, CUstream handle, bool per_thread, struct clv_cuda_stream *out)
 {
 	struct cuda *c = cuda_of(cuda);
 	unsigned long long id;
 	if (!handle)
 		handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	if (CLV_UNLIKELY(atomic_load_explicit(&c->captures, memory_order_relaxed)) && captures(c, handle))
+		return capturing_stream(c, handle, out);
 	CUresult r = c->api->cuStreamGetId(handle, &id);
 	if (CLV_UNLIKELY(r != CUDA_SUCCESS))
 		return r;
@@ -216,7 +255,14 @@ void clv_cuda_stream_forget(struct clv_driver *cuda, uint64_t id)
 	pthread_mutex_lock(&c->lock);
 	struct cuda_stream *s = find(c, id);
 	if (s) {
+		uint64_t handle = s->public.stream.handle;
 		drop(c, s);
+		/* what was met under the same name while it captured */
+		for (struct cuda_stream *x = c->unasked ? c->streams : NULL, *older; x; x = older) {
+			older = x->older;
+			if ((x->public.stream.id & CUDA_UNASKED) && x->public.stream.handle == handle)
+				drop(c, x);
+		}
 		clv_cuda_new_epoch(c);
 	}
 	pthread_mutex_unlock(&c->lock);

@@ -67,6 +67,7 @@ enum clv_result clv_sim_clear_access(struct clv_driver *sim, uint64_t addr, uint
  * stays the caller's. */
 enum clv_result clv_sim_create_exportable(struct clv_driver *sim, clv_handle *handle, uint64_t size, int device);
 int clv_sim_export(struct clv_driver *sim, clv_handle handle);
+int clv_sim_file_device(int fd); /* whose memory an exported file is; -1: it is none */
 enum clv_result clv_sim_import(struct clv_driver *sim, clv_handle *handle, int fd, uint64_t offset, uint64_t size,
 			       int device);
 

@@ -10,11 +10,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 /* Fresh memory is what the last owner left there; code that counts on zeros must fail in tests. */
 #define GARBAGE 0xa5
+
+#define FRAME_NAME "cleave-sim-frame-"
 
 bool clv_sim_backing_open(struct sim *sim)
 {
@@ -75,9 +78,23 @@ bool clv_sim_backing_own_file(struct sim *sim, struct sim_frame *frame)
 {
 	if (sim->file < 0)
 		return false;
+	char name[sizeof(FRAME_NAME) + 16]; /* tells whoever imports it whose memory it is */
+	snprintf(name, sizeof(name), FRAME_NAME "%d", frame->device);
 	frame->file_offset = 0;
-	frame->file = memfd_create("cleave-sim-frame", MFD_CLOEXEC);
+	frame->file = memfd_create(name, MFD_CLOEXEC);
 	return frame->file >= 0;
+}
+
+int clv_sim_file_device(int fd)
+{
+	char link[64], name[128];
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(link, name, sizeof(name) - 1);
+	if (n < 0)
+		return -1;
+	name[n] = 0;
+	int device;
+	return sscanf(name, "/memfd:" FRAME_NAME "%d", &device) == 1 ? device : -1;
 }
 
 void clv_sim_backing_destroy(struct sim *sim, struct sim_frame *frame)

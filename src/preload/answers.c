@@ -3,14 +3,31 @@
  * answers: what the driver says of our memory. Without us it would describe frames and address ranges, which programs
  * know nothing of; they mean the block. Owns no state.
  */
-#include "preload.h"
+#include "ipc.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
-static bool block_of(CUdeviceptr ptr, cleave_ptr *start, size_t *size, int *device)
+struct block {
+	cleave_ptr start;
+	size_t size;
+	bool ipc_capable; /* can be exported; what another process exported cannot */
+};
+
+static bool block_of(CUdeviceptr ptr, struct block *b)
 {
 	const struct clv_process *p = ptr ? clv_process_if_open() : NULL;
-	return p && !cleave_block_info(p->heap, ptr, start, size, device);
+	CUdeviceptr start;
+	if (!p)
+		return false;
+	if (!cleave_block_info(p->heap, ptr, &b->start, &b->size, NULL)) {
+		b->ipc_capable = p->settings.ipc;
+		return true;
+	}
+	if (!clv_ipc_opened(ptr, &start, &b->size))
+		return false;
+	b->start = start;
+	b->ipc_capable = false;
+	return true;
 }
 
 /* total - free = what others have + what we hold, as the driver counts. A program that knows cuMemAlloc alone expects what
@@ -32,23 +49,23 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 
 EXPORTED CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
-	cleave_ptr start;
-	size_t bytes;
-	if (!block_of(ptr, &start, &bytes, NULL))
+	struct block b;
+	if (!block_of(ptr, &b))
 		return CLV_PASS(cuMemGetAddressRange_v2, base, size, ptr);
 	if (base)
-		*base = start;
+		*base = b.start;
 	if (size)
-		*size = bytes;
+		*size = b.size;
 	return CUDA_SUCCESS;
 }
 
 /* True if the attribute of a block is ours to answer. */
-static bool attribute_of(cleave_ptr start, size_t size, CUpointer_attribute attribute, void *data)
+static bool attribute_of(const struct block *b, CUpointer_attribute attribute, void *data)
 {
 	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = start; return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = size; return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = b->start; return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = b->size; return true;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = b->ipc_capable; return true;
 	default: return false;
 	}
 }
@@ -56,9 +73,8 @@ static bool attribute_of(cleave_ptr start, size_t size, CUpointer_attribute attr
 EXPORTED CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult r = CLV_PASS(cuPointerGetAttribute, data, attribute, ptr);
-	cleave_ptr start;
-	size_t size;
-	if (data && block_of(ptr, &start, &size, NULL) && attribute_of(start, size, attribute, data))
+	struct block b;
+	if (data && block_of(ptr, &b) && attribute_of(&b, attribute, data))
 		return CUDA_SUCCESS;
 	return r;
 }
@@ -66,13 +82,12 @@ EXPORTED CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribut
 EXPORTED CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	CUresult r = CLV_PASS(cuPointerGetAttributes, count, attributes, data, ptr);
-	cleave_ptr start;
-	size_t size;
-	if (r != CUDA_SUCCESS || !block_of(ptr, &start, &size, NULL))
+	struct block b;
+	if (r != CUDA_SUCCESS || !block_of(ptr, &b))
 		return r;
 	for (unsigned int i = 0; i < count; i++)
 		if (data[i])
-			attribute_of(start, size, attributes[i], data[i]);
+			attribute_of(&b, attributes[i], data[i]);
 	return r;
 }
 
@@ -89,7 +104,8 @@ static void count_frame(void *arg, clv_handle handle, uint64_t addr, uint64_t by
 }
 
 /* The handle of a block is that of its frame, if it has one to itself. Else it has none, as memory from cuMemAlloc or a
- * pool has none with the driver: callers then take another way. */
+ * pool has none with the driver: callers then take another way. Nor has a block of another
+ * process. */
 EXPORTED CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	const struct clv_process *p = clv_process_if_open();
@@ -97,6 +113,8 @@ EXPORTED CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *hand
 	cleave_ptr start;
 	size_t size;
 	struct sole sole = {0};
+	if (p && clv_ipc_opened(ptr, NULL, NULL))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (p && !clv_heap_frames(p->heap, ptr, &start, &size, count_frame, &sole) &&
 	    (sole.frames != 1 || sole.addr != start || sole.bytes - size >= CLV_GRAIN))
 		return CUDA_ERROR_INVALID_VALUE;

@@ -69,7 +69,12 @@
 	X(cuCtxDestroy_v2)                                                                                             \
 	X(cuDevicePrimaryCtxRelease_v2)                                                                                \
 	X(cuDevicePrimaryCtxReset_v2)                                                                                  \
-	X(cuCtxEnablePeerAccess)
+	X(cuCtxEnablePeerAccess)                                                                                       \
+	/* ipc_serve.c, ipc_open.c */                                                                                  \
+	X(cuIpcGetMemHandle)                                                                                           \
+	X(cuIpcOpenMemHandle)                                                                                          \
+	X(cuIpcOpenMemHandle_v2)                                                                                       \
+	X(cuIpcCloseMemHandle)
 
 #define CLV_HOOKS_RETRIED(X, Y)                                                                                        \
 	X(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned int flags), (p, n, flags))                           \

@@ -23,6 +23,9 @@
 
 typedef void *dlsym_fn(void *handle, const char *name);
 
+/* What runs in a lookup by a sanitizer's runtime, before it is up. */
+#define BEFORE_SANITIZERS __attribute__((no_sanitize("address", "thread", "undefined")))
+
 /* ---- the next dlsym ---- */
 
 /* glibc moved dlsym to a new version when libdl became part of libc (2.34). */
@@ -36,7 +39,7 @@ static const char *const dlsym_versions[] = {
 #endif
 };
 
-static dlsym_fn *libc_dlsym(void)
+BEFORE_SANITIZERS static dlsym_fn *libc_dlsym(void)
 {
 	static _Atomic(dlsym_fn *) found;
 	dlsym_fn *fn = atomic_load_explicit(&found, memory_order_acquire);
@@ -49,7 +52,7 @@ static dlsym_fn *libc_dlsym(void)
 }
 
 /* That of the next library which has one: of another that replaces it as well, or libc's. dlvsym finds libc's alone. */
-static dlsym_fn *next_dlsym(void)
+BEFORE_SANITIZERS static dlsym_fn *next_dlsym(void)
 {
 	static _Atomic(dlsym_fn *) found;
 	dlsym_fn *fn = atomic_load_explicit(&found, memory_order_acquire), *libc = fn ? NULL : libc_dlsym();
@@ -178,7 +181,7 @@ static void *answer(void *handle, const char *name)
 }
 
 /* Where dlsym(handle, name) goes on. */
-HIDDEN __attribute__((used)) dlsym_fn *clv_dlsym_target(void *handle, const char *name);
+HIDDEN BEFORE_SANITIZERS __attribute__((used)) dlsym_fn *clv_dlsym_target(void *handle, const char *name);
 dlsym_fn *clv_dlsym_target(void *handle, const char *name)
 {
 	dlsym_fn *next = next_dlsym();

@@ -7,6 +7,7 @@
  * were freed while a capture forbade to wait are in it until it is over.
  */
 #include "pool.h"
+#include "ipc.h"
 
 #include "../host/meta.h"
 
@@ -58,6 +59,7 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
 	pthread_mutex_lock(&lock);
 	for (size_t i = count; i--;)
 		if (blocks[i].context == context) {
+			clv_ipc_block_freed(blocks[i].ptr);
 			cleave_free(p->heap, blocks[i].ptr, CLEAVE_STREAM_ANY);
 			blocks[i] = blocks[--count];
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
+#include "ipc.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -159,6 +160,7 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 
 bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct clv_cuda_stream *s, CUresult *result)
 {
+	clv_ipc_block_freed(ptr);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
 	int why = cleave_free(p->heap, ptr, s ? s->stream : CLEAVE_STREAM_ANY);

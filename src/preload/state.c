@@ -7,7 +7,7 @@
  * and never takes a lock of ours; if not, it may open its own.
  */
 #define _GNU_SOURCE
-#include "preload.h"
+#include "ipc.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -35,6 +35,7 @@ static void in_child(void)
 	if (atomic_load(&open_process)) {
 		atomic_store(&open_process, NULL);
 		atomic_store(&passing, true);
+		clv_ipc_in_child();
 	}
 	pthread_mutex_init(&lock, NULL); /* another thread may have held it */
 }

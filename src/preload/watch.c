@@ -2,7 +2,7 @@
  *
  * watch: streams, contexts and peers that come and go, and frames of the program's own. Owns no state.
  */
-#include "preload.h"
+#include "ipc.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -49,6 +49,7 @@ static void context_goes(const struct clv_process *p, CUcontext context, bool al
 	clv_cuda_context_forget(p->driver, context);
 	clv_cuda_streams_each(p->driver, context, visit_end, (void *)p);
 	clv_plain_context_gone(p, context);
+	clv_ipc_context_gone(p, context);
 }
 
 EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
@@ -112,7 +113,9 @@ EXPORTED CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 		return r;
 	CUresult known = CLV_PASS(cuCtxGetDevice, &owner);
 	CLV_PASS(cuCtxPopCurrent_v2, &top);
-	if (known == CUDA_SUCCESS && clv_device_usable(p, owner) && clv_cuda_peer(p->driver, owner, reader))
+	if (known == CUDA_SUCCESS && clv_device_usable(p, owner) && clv_cuda_peer(p->driver, owner, reader)) {
 		clv_heap_access(p->heap, owner);
+		clv_ipc_access(p, owner);
+	}
 	return r;
 }

@@ -208,8 +208,8 @@ FC_CALL(cuUserObjectRelease, FC_INIT, (CUuserObject object, unsigned int count),
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuGraphRetainUserObject, FC_INIT,
-	(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags), (graph, object, count, flags))
+FC_CALL(cuGraphRetainUserObject, FC_INIT, (CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags),
+	(graph, object, count, flags))
 {
 	struct fc_graph *g = fc_handle_get(FC_HANDLE_GRAPH, graph);
 	struct fc_object *o = fc_handle_get(FC_HANDLE_OBJECT, object);

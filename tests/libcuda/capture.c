@@ -159,7 +159,7 @@ CUresult fc_capture_join(struct fc_queue *q, uint64_t id, const struct fc_nodes 
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (q->capture && q->capture != c) {
 		q->capture->invalid = c->invalid = true;
-		return FC_CAPTURE_MERGE;
+		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
 	}
 	if (q == q->context->legacy) {
 		c->invalid = true;
@@ -182,7 +182,7 @@ static CUresult begin(CUstream stream, bool per_thread, CUstreamCaptureMode mode
 	if (q == q->context->legacy)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (q->capture)
-		return (CUresult)401; /* CUDA_ERROR_ILLEGAL_STATE */
+		return FC_ILLEGAL_STATE;
 	struct fc_capture *c = fc_alloc(sizeof(*c));
 	c->id = ++fc.last_id;
 	c->mode = mode;
@@ -254,7 +254,7 @@ FC_STREAM_CALL(cuStreamEndCapture, FC_CONTEXT, (CUstream hStream, CUgraph *phGra
 	struct fc_capture *c = q->capture;
 	*phGraph = NULL;
 	if (!c)
-		return (CUresult)401; /* CUDA_ERROR_ILLEGAL_STATE */
+		return FC_ILLEGAL_STATE;
 	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != fc_self.id)
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	if (c->origin != q) {
@@ -277,7 +277,7 @@ FC_STREAM_CALL(cuStreamEndCapture, FC_CONTEXT, (CUstream hStream, CUgraph *phGra
 
 static CUstreamCaptureStatus status_of(const struct fc_queue *q)
 {
-	return !q->capture	    ? CU_STREAM_CAPTURE_STATUS_NONE
+	return !q->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
 	       : q->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 				     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }

@@ -73,6 +73,21 @@ FC_CALL(cuModuleLoadFatBinary, FC_CONTEXT, (CUmodule * module, const void *fatCu
 	return load(module, fatCubin);
 }
 
+static CUresult unload(const void *module)
+{
+	return fc_handle_get(FC_HANDLE_CODE, module) == &image ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+FC_CALL(cuModuleUnload, FC_CONTEXT, (CUmodule hmod), (hmod))
+{
+	return unload(hmod);
+}
+
+FC_CALL(cuLibraryUnload, FC_INIT, (CUlibrary library), (library))
+{
+	return unload(library);
+}
+
 FC_CALL(cuModuleGetFunction, FC_CONTEXT, (CUfunction * hfunc, CUmodule hmod, const char *name), (hfunc, hmod, name))
 {
 	return kernel_named(hfunc, hmod, name);
@@ -166,8 +181,8 @@ void fc_kernel_run(struct fc_context *context, const struct fc_op *op)
 {
 	const uint64_t *p = op->params;
 	if (op->value == FILL32) {
-		const struct fc_op set = {.kind = FC_OP_SET, .to = p[0], .value = (uint32_t)p[1], .width = 4,
-					  .bytes = p[2] * 4};
+		const struct fc_op set = {
+			.kind = FC_OP_SET, .to = p[0], .value = (uint32_t)p[1], .width = 4, .bytes = p[2] * 4};
 		fc_op_run(context, &set);
 	} else if (op->value == SLEEP) {
 		struct timespec t = {.tv_sec = (time_t)(p[0] / 1000000), .tv_nsec = (long)(p[0] % 1000000) * 1000};

@@ -48,12 +48,10 @@ static const struct {
 #define X(name, value) {name, #name},
 	CLV_CUDA_RESULTS(X)
 #undef X
-	{FC_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+		{FC_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
 	{FC_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
 	{FC_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
-	{FC_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE"},
-	{FC_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
-	{FC_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT"},
+	{FC_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE"},
 	{FC_GRAPH_EXEC_UPDATE_FAILURE, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"},
 };
 
@@ -87,7 +85,7 @@ static bool is_device(CUdevice device)
 	return device >= 0 && device < fc.devices;
 }
 
-FC_CALL(cuDeviceGet, FC_INIT, (CUdevice *device, int ordinal), (device, ordinal))
+FC_CALL(cuDeviceGet, FC_INIT, (CUdevice * device, int ordinal), (device, ordinal))
 {
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -125,6 +123,7 @@ FC_CALL(cuDeviceGetAttribute, FC_INIT, (int *pi, CUdevice_attribute attrib, CUde
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+	case 124: /* DMA-BUF */
 		*pi = fc.vmm;
 		break;
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -149,7 +148,7 @@ FC_CALL(cuDeviceGetAttribute, FC_INIT, (int *pi, CUdevice_attribute attrib, CUde
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuDeviceTotalMem_v2, FC_INIT, (size_t *bytes, CUdevice dev), (bytes, dev))
+FC_CALL(cuDeviceTotalMem_v2, FC_INIT, (size_t * bytes, CUdevice dev), (bytes, dev))
 {
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -390,8 +389,11 @@ const char *fakecuda_leaks(void)
 	static const struct {
 		enum fc_kind kind;
 		const char *name;
-	} handles[] = {{FC_HANDLE_STREAM, "stream"}, {FC_HANDLE_EVENT, "event"},	     {FC_HANDLE_GRAPH, "graph"},
-		       {FC_HANDLE_EXEC, "executable"}, {FC_HANDLE_OBJECT, "user object"}};
+	} handles[] = {{FC_HANDLE_STREAM, "stream"},
+		       {FC_HANDLE_EVENT, "event"},
+		       {FC_HANDLE_GRAPH, "graph"},
+		       {FC_HANDLE_EXEC, "executable"},
+		       {FC_HANDLE_OBJECT, "user object"}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(handles) && !kind; i++)
 		if (fc_handles_live(handles[i].kind))
 			kind = handles[i].name;

@@ -197,25 +197,32 @@ FC_STREAM_CALL(cuMemsetD32Async, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned in
 FC_CALL(cuMemcpyDtoH_v2, FC_CONTEXT, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount),
 	(dstHost, srcDevice, ByteCount))
 {
-	struct fc_op op = {.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice,
-			   .bytes = ByteCount};
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice, .bytes = ByteCount};
 	return synchronous(&op);
 }
 
 FC_CALL(cuMemcpyHtoD_v2, FC_CONTEXT, (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount),
 	(dstDevice, srcHost, ByteCount))
 {
-	struct fc_op op = {.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true,
-			   .bytes = ByteCount};
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true, .bytes = ByteCount};
 	return synchronous(&op);
+}
+
+FC_CALL(cuMemcpyDtoD_v2, FC_CONTEXT, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount),
+	(dstDevice, srcDevice, ByteCount))
+{
+	struct fc_op op = {.kind = FC_OP_COPY, .to = dstDevice, .from = srcDevice, .bytes = ByteCount};
+	return submit(NULL, false, &op, NULL); /* not waited for, as inside a device */
 }
 
 FC_STREAM_CALL(cuMemcpyDtoHAsync_v2, FC_CONTEXT,
 	       (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream),
 	       (dstHost, srcDevice, ByteCount, hStream))
 {
-	struct fc_op op = {.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice,
-			   .bytes = ByteCount};
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice, .bytes = ByteCount};
 	struct fc_queue *q;
 	bool pinned = fc_is_host((uintptr_t)dstHost, ByteCount);
 	CUresult r = submit(hStream, per_thread, &op, &q);
@@ -230,8 +237,8 @@ FC_STREAM_CALL(cuMemcpyHtoDAsync_v2, FC_CONTEXT,
 	       (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream),
 	       (dstDevice, srcHost, ByteCount, hStream))
 {
-	struct fc_op op = {.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true,
-			   .bytes = ByteCount};
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true, .bytes = ByteCount};
 	return submit(hStream, per_thread, &op, NULL);
 }
 

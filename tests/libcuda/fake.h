@@ -20,6 +20,23 @@
 #pragma GCC visibility push(default)
 #include "../../src/driver/cuda_calls.h"
 #include "fakecuda.h"
+
+/* Functions that programs call and Cleave knows nothing of. */
+#define FC_MORE_CALLS(X, Y)                                                                                            \
+	X(cuMemHostUnregister, (void *p))                                                                              \
+	X(cuMemcpyDtoD_v2, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount))                           \
+	X(cuModuleUnload, (CUmodule hmod))                                                                             \
+	X(cuLibraryUnload, (CUlibrary library))                                                                        \
+	Y(cuStreamGetFlags, (CUstream hStream, unsigned int *flags))                                                   \
+	Y(cuStreamGetPriority, (CUstream hStream, int *priority))
+#define FC_DECLARE(name, params) CUresult name params;
+#define FC_DECLARE_TWINS(name, params)                                                                                 \
+	CUresult name params;                                                                                          \
+	CUresult name##_ptsz params;
+FC_MORE_CALLS(FC_DECLARE, FC_DECLARE_TWINS)
+#undef FC_DECLARE
+#undef FC_DECLARE_TWINS
+#define FC_ALL_CALLS(X, Y) CLV_CUDA_CALLS(X, Y) FC_MORE_CALLS(X, Y)
 #pragma GCC visibility pop
 
 #define FC_MAX_DEVICES 8
@@ -29,9 +46,7 @@
 #define FC_ILLEGAL_ADDRESS ((CUresult)700)
 #define FC_HOST_MEMORY_ALREADY_REGISTERED ((CUresult)712)
 #define FC_HOST_MEMORY_NOT_REGISTERED ((CUresult)713)
-#define FC_CAPTURE_MERGE ((CUresult)902)
-#define FC_CAPTURE_ISOLATION ((CUresult)905)
-#define FC_CAPTURED_EVENT ((CUresult)907)
+#define FC_ILLEGAL_STATE ((CUresult)401)
 #define FC_GRAPH_EXEC_UPDATE_FAILURE ((CUresult)910)
 
 /* ---- calls ---- */
@@ -39,10 +54,10 @@
 enum fc_call {
 #define FC_X(name, params) FC_##name,
 #define FC_Y(name, params) FC_##name, FC_##name##_ptsz,
-	CLV_CUDA_CALLS(FC_X, FC_Y)
+	FC_ALL_CALLS(FC_X, FC_Y)
 #undef FC_X
 #undef FC_Y
-	FC_CALLS
+		FC_CALLS
 };
 
 struct fc_function {
@@ -61,7 +76,7 @@ enum fc_needs {
 /* Take the lock, count, log. Each exported function is defined through one of the macros below: the body follows it. */
 CUresult fc_begin(enum fc_call call, enum fc_needs needs);
 CUresult fc_end(enum fc_call call, CUresult result);
-void fc_note(const char *format, ...) CLV_PRINTF(1, 2); /* detail for the log line of this call */
+void fc_note(const char *format, ...) CLV_PRINTF(1, 2);                  /* detail for the log line of this call */
 void fc_log(const char *what, const char *format, ...) CLV_PRINTF(2, 3); /* a line of its own */
 
 #define FC_BARE(...) __VA_ARGS__
@@ -94,14 +109,23 @@ void *fc_alloc(size_t size); /* zeroed; ends the program when host memory is out
 
 /* ---- handles: what programs see; a freed one is given out again next ---- */
 
-enum fc_kind { FC_HANDLE_CONTEXT, FC_HANDLE_STREAM, FC_HANDLE_EVENT, FC_HANDLE_POOL, FC_HANDLE_GRAPH, FC_HANDLE_EXEC,
-	       FC_HANDLE_OBJECT, FC_HANDLE_CODE, FC_HANDLE_KINDS };
+enum fc_kind {
+	FC_HANDLE_CONTEXT,
+	FC_HANDLE_STREAM,
+	FC_HANDLE_EVENT,
+	FC_HANDLE_POOL,
+	FC_HANDLE_GRAPH,
+	FC_HANDLE_EXEC,
+	FC_HANDLE_OBJECT,
+	FC_HANDLE_CODE,
+	FC_HANDLE_KINDS
+};
 
 void *fc_handle_new(enum fc_kind kind, void *object);
 void *fc_handle_get(enum fc_kind kind, const void *handle); /* NULL: no live handle of that kind */
 void fc_handle_free(enum fc_kind kind, void *handle);
 uint32_t fc_handles_live(enum fc_kind kind);
-uint32_t fc_handles_most(enum fc_kind kind);          /* nth counts from 0 to here */
+uint32_t fc_handles_most(enum fc_kind kind);        /* nth counts from 0 to here */
 void *fc_handle_nth(enum fc_kind kind, uint32_t n); /* NULL: none now */
 
 /* ---- contexts and threads ---- */
@@ -126,7 +150,7 @@ struct fc_context {
 struct fc_device {
 	struct fc_context *primary;
 	struct fc_pool *default_pool, *pool; /* the current one */
-	struct fc_pool *graph_pool; /* memory of graphs, by node */
+	struct fc_pool *graph_pool;          /* memory of graphs, by node */
 };
 
 struct fc_thread {
@@ -198,7 +222,7 @@ struct fc_nodes { /* a set of nodes, in no order */
 struct fc_queue {
 	struct fc_queue *next, *prev; /* of the context */
 	struct fc_context *context;
-	CUstream handle; /* 1 and 2 for default streams */
+	CUstream handle;     /* 1 and 2 for default streams */
 	uint64_t id, thread; /* thread: of a per-thread default stream, else 0 */
 	unsigned refs, flags;
 	int priority;
@@ -212,7 +236,7 @@ struct fc_queue {
 
 struct fc_queue *fc_queue_new(struct fc_context *context, bool non_blocking);
 void fc_thread_start(void *(*run)(void *), void *arg); /* one that no one joins, and that no signal reaches */
-void fc_queue_close(struct fc_queue *q); /* drains; the handle's reference goes */
+void fc_queue_close(struct fc_queue *q);               /* drains; the handle's reference goes */
 void fc_queue_ref(struct fc_queue *q);
 void fc_queue_unref(struct fc_queue *q);
 CUresult fc_queue_of(CUstream handle, bool per_thread, struct fc_queue **out);
@@ -251,10 +275,10 @@ struct fc_block {
 	char key[CU_IPC_HANDLE_SIZE];
 };
 
-struct fc_block *fc_block_at(uint64_t addr);                                      /* that contains it, or NULL */
-void fc_block_add(struct fc_block *b);                                            /* addr and size are set */
-void fc_block_remove(struct fc_block *b);                                         /* and frees */
-struct fc_block *fc_block_each(size_t *i);                                        /* NULL after the last; i begins at 0 */
+struct fc_block *fc_block_at(uint64_t addr);   /* that contains it, or NULL */
+void fc_block_add(struct fc_block *b);         /* addr and size are set */
+void fc_block_remove(struct fc_block *b);      /* and frees */
+struct fc_block *fc_block_each(size_t *i);     /* NULL after the last; i begins at 0 */
 bool fc_is_host(uint64_t addr, uint64_t size); /* inside pinned or registered or managed memory */
 
 /* The bytes behind [addr, addr + size) if work in the context may touch them, else NULL. */
@@ -262,8 +286,8 @@ uint8_t *fc_bytes(const struct fc_context *context, uint64_t addr, uint64_t size
 void fc_memory_lock(void); /* around what takes bytes away */
 void fc_memory_unlock(void);
 
-void fc_plain_free(struct fc_block *b); /* plain.c */
-void fc_ipc_close(struct fc_block *b);  /* ipc.c; frees the block */
+void fc_plain_free(struct fc_block *b);             /* plain.c */
+void fc_ipc_close(struct fc_block *b);              /* ipc.c; frees the block */
 void fc_context_memory(struct fc_context *context); /* frees what dies with it */
 
 /* ---- pools ---- */
@@ -273,9 +297,9 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 		       struct fc_block **out);
 void fc_pool_free(struct fc_block *b, struct fc_queue *q); /* by the program; q NULL: nothing uses it any more */
 void fc_pool_drop(struct fc_block *b, struct fc_queue *q); /* graph: a body has it no more */
-void fc_pools_settle(int device); /* after a synchronize: to the release threshold */
+void fc_pools_settle(int device);                          /* after a synchronize: to the release threshold */
 void fc_pool_trim(struct fc_pool *pool, uint64_t keep); /* releases what is free and complete, down to `keep` bytes */
-bool fc_pool_has(uint64_t addr); /* in a chunk of any pool */
+bool fc_pool_has(uint64_t addr);                        /* in a chunk of any pool */
 CUmemoryPool fc_pool_handle(const struct fc_pool *pool);
 
 /* ---- captures and graphs ---- */
@@ -324,12 +348,12 @@ void fc_nodes_merge(struct fc_nodes *to, const struct fc_nodes *from);
 void fc_nodes_clear(struct fc_nodes *nodes);
 
 /* Each answers CUDA_SUCCESS if the call can go on. */
-CUresult fc_unsafe(void);                       /* a call that a capture forbids: 900 */
-CUresult fc_unsafe_on(struct fc_queue *q);      /* the same, and for the queue itself, in any mode */
-CUresult fc_implicit(struct fc_queue *q);       /* work on the legacy stream while blocking ones are captured: 906 */
-CUresult fc_capture_add(struct fc_queue *q, struct fc_op *op); /* takes op over */
+CUresult fc_unsafe(void);                  /* a call that a capture forbids: 900 */
+CUresult fc_unsafe_on(struct fc_queue *q); /* the same, and for the queue itself, in any mode */
+CUresult fc_implicit(struct fc_queue *q);  /* work on the legacy stream while blocking ones are captured: 906 */
+CUresult fc_capture_add(struct fc_queue *q, struct fc_op *op);        /* takes op over */
 CUresult fc_capture_graph(struct fc_queue *q, struct fc_graph **out); /* the graph under capture, or 901 */
-void fc_capture_break(struct fc_queue *q);      /* the queue goes, or did what it must not */
+void fc_capture_break(struct fc_queue *q);                            /* the queue goes, or did what it must not */
 uint64_t fc_capture_id(const struct fc_queue *q);
 bool fc_capture_live(uint64_t id);
 CUresult fc_capture_join(struct fc_queue *q, uint64_t id, const struct fc_nodes *after);

@@ -160,8 +160,8 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *depe
 			return CUDA_ERROR_INVALID_VALUE;
 		break;
 	case NODE_SET:
-		op = (struct fc_op){.kind = FC_OP_SET, .to = p->u.set.dst, .value = p->u.set.value,
-				    .width = p->u.set.element_size};
+		op = (struct fc_op){
+			.kind = FC_OP_SET, .to = p->u.set.dst, .value = p->u.set.value, .width = p->u.set.element_size};
 		op.bytes = p->u.set.width * op.width;
 		if ((op.width != 1 && op.width != 4) || p->u.set.height != 1)
 			return CUDA_ERROR_NOT_SUPPORTED;
@@ -173,8 +173,8 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *depe
 		op = (struct fc_op){.kind = FC_OP_BODY, .body = fc_body_copy(child->body)};
 		break;
 	case NODE_ALLOC:
-		if (p->u.alloc.props.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-		    p->u.alloc.props.location.id < 0 || p->u.alloc.props.location.id >= fc.devices)
+		if (p->u.alloc.props.location.type != CU_MEM_LOCATION_TYPE_DEVICE || p->u.alloc.props.location.id < 0 ||
+		    p->u.alloc.props.location.id >= fc.devices)
 			return CUDA_ERROR_INVALID_VALUE;
 		r = fc_pool_alloc(fc.device[p->u.alloc.props.location.id].graph_pool, p->u.alloc.bytes, NULL, FC_GRAPH,
 				  &b);
@@ -277,7 +277,8 @@ static bool same_shape(const struct fc_body *a, const struct fc_body *b)
 	bool same = a->count == b->count;
 	for (size_t i = 0; i < a->count && same; i++) {
 		const struct fc_op *x = &a->node[i]->op, *y = &b->node[i]->op;
-		same = x->kind == y->kind && x->kind != FC_OP_ALLOC && a->node[i]->after.count == b->node[i]->after.count &&
+		same = x->kind == y->kind && x->kind != FC_OP_ALLOC &&
+		       a->node[i]->after.count == b->node[i]->after.count &&
 		       (x->kind != FC_OP_BODY || same_shape(x->body, y->body));
 	}
 	return same;
@@ -299,14 +300,15 @@ static CUresult update(CUgraphExec exec, CUgraph graph)
 enum { UPDATE_SUCCESS = 0, UPDATE_ERROR = 1, UPDATE_TOPOLOGY_CHANGED = 2 };
 
 FC_CALL(cuGraphExecUpdate, FC_INIT,
-	(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out),
+	(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+	 CUgraphExecUpdateResult *updateResult_out),
 	(hGraphExec, hGraph, hErrorNode_out, updateResult_out))
 {
 	CUresult r = update(hGraphExec, hGraph);
 	if (hErrorNode_out)
 		*hErrorNode_out = NULL;
 	if (updateResult_out)
-		*updateResult_out = !r				      ? UPDATE_SUCCESS
+		*updateResult_out = !r                                  ? UPDATE_SUCCESS
 				    : r == FC_GRAPH_EXEC_UPDATE_FAILURE ? UPDATE_TOPOLOGY_CHANGED
 									: UPDATE_ERROR;
 	return r;
@@ -326,7 +328,7 @@ FC_CALL(cuGraphExecUpdate_v2, FC_INIT,
 	if (!info)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult r = update(hGraphExec, hGraph);
-	*info = (struct update_info){.result = !r				      ? UPDATE_SUCCESS
+	*info = (struct update_info){.result = !r                                  ? UPDATE_SUCCESS
 					       : r == FC_GRAPH_EXEC_UPDATE_FAILURE ? UPDATE_TOPOLOGY_CHANGED
 										   : UPDATE_ERROR};
 	return r;

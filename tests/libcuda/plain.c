@@ -102,7 +102,7 @@ FC_CALL(cuMemFree_v2, FC_CONTEXT, (CUdeviceptr dptr), (dptr))
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuMemGetInfo_v2, FC_CONTEXT, (size_t *free, size_t *total), (free, total))
+FC_CALL(cuMemGetInfo_v2, FC_CONTEXT, (size_t * free, size_t *total), (free, total))
 {
 	uint64_t f, t;
 	CUresult r = fc_result(fc.sim->mem_get_info(fc.sim, fc_current()->device, &f, &t));
@@ -199,6 +199,21 @@ FC_CALL(cuMemHostRegister_v2, FC_CONTEXT, (void *p, size_t bytesize, unsigned in
 	if (fc_block_at(end - 1))
 		return FC_HOST_MEMORY_ALREADY_REGISTERED;
 	return host_block(p, bytesize, FC_REGISTERED, Flags);
+}
+
+FC_CALL(cuMemHostUnregister, FC_CONTEXT, (void *p), (p))
+{
+	struct fc_block *b;
+	if (block_begins((uintptr_t)p, &b) || b->kind != FC_REGISTERED)
+		return FC_HOST_MEMORY_NOT_REGISTERED;
+	CUresult r = fc_unsafe();
+	if (r)
+		return r;
+	fc_wait_device(b->device);
+	if (block_begins((uintptr_t)p, &b) || b->kind != FC_REGISTERED)
+		return FC_HOST_MEMORY_NOT_REGISTERED;
+	fc_block_remove(b);
+	return CUDA_SUCCESS;
 }
 
 FC_CALL(cuMemHostGetDevicePointer_v2, FC_CONTEXT, (CUdeviceptr * pdptr, void *p, unsigned int Flags), (pdptr, p, Flags))

@@ -265,8 +265,13 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 	pool->used += bytes;
 	pool->used_high = clv_max_u64(pool->used_high, pool->used);
 	struct fc_block *b = fc_alloc(sizeof(*b));
-	*b = (struct fc_block){.addr = c->addr + p->offset, .size = size, .kind = kind, .device = pool->device,
-			       .pool = pool, .chunk = c, .piece = p};
+	*b = (struct fc_block){.addr = c->addr + p->offset,
+			       .size = size,
+			       .kind = kind,
+			       .device = pool->device,
+			       .pool = pool,
+			       .chunk = c,
+			       .piece = p};
 	fc_block_add(b);
 	*out = b;
 	return CUDA_SUCCESS;

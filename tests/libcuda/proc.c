@@ -10,7 +10,7 @@
 const struct fc_function fc_functions[FC_CALLS] = {
 #define X(name, params) {#name, (void *)name},
 #define Y(name, params) {#name, (void *)name}, {#name "_ptsz", (void *)name##_ptsz},
-	CLV_CUDA_CALLS(X, Y)
+	FC_ALL_CALLS(X, Y)
 #undef X
 #undef Y
 };
@@ -95,10 +95,13 @@ static int since_of(const char *name)
 	return OLDEST;
 }
 
-/* Whether `name` is `symbol`, or that and a version suffix; its number, 1 without one. */
+/* Whether `name` is `symbol`, or that and a version suffix; its number, 1 without one. A symbol that has a suffix itself
+ * is none that can be asked for. */
 static int version_of(const char *name, const char *symbol)
 {
 	size_t n = strlen(symbol);
+	if (strchr(symbol, '_'))
+		return 0;
 	if (strncmp(name, symbol, n))
 		return 0;
 	if (!name[n])
@@ -134,7 +137,7 @@ static CUresult find(const char *symbol, void **pfn, int asked, cuuint64_t flags
 		if (since[i].missing && version_of(since[i].name, symbol) > best && since[i].version <= limit)
 			*pfn = NULL;
 	if (status)
-		*status = *pfn	? CU_GET_PROC_ADDRESS_SUCCESS
+		*status = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
 			  : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 				  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	fc_note("%s %d", symbol, asked);

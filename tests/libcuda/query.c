@@ -10,7 +10,7 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 };
 struct fact {
 	const struct fc_block *block; /* NULL: a mapping of frames */
 	struct clv_sim_place place;
-	uint64_t base, size;   /* what cuMemGetAddressRange says */
+	uint64_t base, size;        /* what cuMemGetAddressRange says */
 	uint64_t range, range_size; /* what the RANGE_* attributes say */
 	bool host;
 	int device;
@@ -67,8 +67,10 @@ static CUresult answer(void *data, CUpointer_attribute a, uint64_t addr, const s
 	const struct fc_block *b = f ? f->block : NULL;
 	switch (a) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT: {
-		const struct fc_context *c = b && b->context ? b->context : f && !f->host && !f->block ? NULL
-					     : f ? context_for(f->device) : NULL;
+		const struct fc_context *c = b && b->context              ? b->context
+					     : f && !f->host && !f->block ? NULL
+					     : f                          ? context_for(f->device)
+									  : NULL;
 		*(CUcontext *)data = c ? c->handle : NULL;
 		break;
 	}
@@ -114,7 +116,7 @@ static CUresult answer(void *data, CUpointer_attribute a, uint64_t addr, const s
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
 		const struct fc_context *c = fc_current();
 		*(CUmemAccess_flags *)data = f && c && fc_bytes(c, addr, 1) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-									  : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+									    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 		break;
 	}
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

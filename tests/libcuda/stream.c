@@ -338,6 +338,8 @@ FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long 
 {
 	struct fc_queue *q;
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r && q->capture) /* on an H200 (driver 580) it ends the capture, whatever the mode */
+		return fc_unsafe_on(q);
 	if (!r)
 		*streamId = q->id;
 	return r;
@@ -350,6 +352,24 @@ FC_STREAM_CALL(cuStreamGetCtx, FC_CONTEXT, (CUstream hStream, CUcontext *pctx), 
 	r = r ? r : fc_implicit(q); /* as documented of this call */
 	if (!r)
 		*pctx = q->context->handle;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *flags), (hStream, flags))
+{
+	struct fc_queue *q;
+	CUresult r = flags ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*flags = q->flags;
+	return r;
+}
+
+FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority), (hStream, priority))
+{
+	struct fc_queue *q;
+	CUresult r = priority ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		*priority = q->priority;
 	return r;
 }
 
@@ -468,7 +488,7 @@ FC_CALL(cuEventQuery, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	if (!fc_passed(e->queue, e->position))
@@ -480,7 +500,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? FC_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
 	if (r)
 		return r;
 	struct fc_context *c = e->context;
@@ -506,7 +526,7 @@ FC_STREAM_CALL(cuStreamWaitEvent, FC_CONTEXT, (CUstream hStream, CUevent hEvent,
 		if (!e->queue)
 			return CUDA_SUCCESS;
 		fc_capture_break(q);
-		return FC_CAPTURE_ISOLATION;
+		return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	}
 	fc_order(q);
 	if (e->queue)

@@ -78,11 +78,12 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 }
 
 FC_CALL(cuMemGetAllocationGranularity, FC_INIT,
-	(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
+	(size_t * granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
 	(granularity, prop, option))
 {
 	NEEDS_VMM;
-	if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+	if (!granularity ||
+	    (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult r = check_prop(prop);
 	struct clv_device_info info;
@@ -271,14 +272,14 @@ FC_CALL(cuMemImportFromShareableHandle, FC_INIT,
 	if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	off_t size = lseek(fd, 0, SEEK_END);
-	if (size <= 0)
+	int device = clv_sim_file_device(fd);
+	if (size <= 0 || device < 0 || device >= fc.devices)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The file does not say whose memory it is; that of the first device, then. */
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 	clv_handle h;
-	CUresult r = fc_result(clv_sim_import(fc.sim, &h, fd, 0, (uint64_t)size, 0));
+	CUresult r = fc_result(clv_sim_import(fc.sim, &h, fd, 0, (uint64_t)size, device));
 	if (r)
 		return r;
 	frame_add(h, &prop, (uint64_t)size);
@@ -293,5 +294,15 @@ FC_CALL(cuMemGetHandleForAddressRange, FC_INIT,
 	if (!handle || !dptr || !size || dptr % 4096 || size % 4096 ||
 	    handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_NOT_SUPPORTED; /* there is no bus to export to */
+	/* The file of a frame stands for the buffer; what has none is not supported. */
+	struct clv_sim_place place;
+	if (!clv_sim_find(fc.sim, dptr, &place) || !place.size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (place.plain || !frame_of(place.handle) || size > place.size - (dptr - place.addr))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	int fd = clv_sim_export(fc.sim, place.handle);
+	if (fd < 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	memcpy(handle, &fd, sizeof(fd));
+	return CUDA_SUCCESS;
 }

@@ -121,8 +121,8 @@ static void lend(struct block *blocks, uint64_t round, uint64_t *state)
 		write_pattern(blocks[n].address, blocks[n].size, offers[n].ident);
 		CALL(cuMemGetAddressRange_v2, &start, &size, blocks[n].address + blocks[n].size / 2);
 		if (start != blocks[n].address || size < blocks[n].size)
-			fail("%s: a block of %zu bytes is said to have %zu and to start %lld bytes off", who, blocks[n].size, size,
-			     (long long)(start - blocks[n].address));
+			fail("%s: a block of %zu bytes is said to have %zu and to start %lld bytes off", who,
+			     blocks[n].size, size, (long long)(start - blocks[n].address));
 		CALL(cuIpcGetMemHandle, &offers[n].handle, blocks[n].address);
 	}
 	send_all(offers, sizeof(offers));
@@ -131,8 +131,8 @@ static void lend(struct block *blocks, uint64_t round, uint64_t *state)
 		fail("%s: unexpected answer", who);
 	for (int n = 0; n < BLOCKS; n++) {
 		if (!has_pattern(blocks[n].address, blocks[n].size, offers[n].ident | 1))
-			fail("%s: round %" PRIu64 ", block %d of %zu bytes (%s): not what the other process wrote", who, round, n,
-			     blocks[n].size, blocks[n].async ? "async" : "plain");
+			fail("%s: round %" PRIu64 ", block %d of %zu bytes (%s): not what the other process wrote", who,
+			     round, n, blocks[n].size, blocks[n].async ? "async" : "plain");
 		if (next_random(state) % 3 != 0)
 			release(&blocks[n], state);
 	}
@@ -149,8 +149,8 @@ static void borrow(uint64_t round)
 		CALL(cuIpcOpenMemHandle_v2, &addresses[n], offers[n].handle, 1);
 	for (int n = 0; n < BLOCKS; n++) {
 		if (!has_pattern(addresses[n], offers[n].size, offers[n].ident))
-			fail("%s: round %" PRIu64 ", block %d of %" PRIu64 " bytes: not what the other process wrote", who, round, n,
-			     offers[n].size);
+			fail("%s: round %" PRIu64 ", block %d of %" PRIu64 " bytes: not what the other process wrote",
+			     who, round, n, offers[n].size);
 	}
 	for (int n = 0; n < BLOCKS; n++) {
 		CUdeviceptr again = 0;
@@ -218,7 +218,7 @@ int main(int argc, char **argv)
 		return 0;
 	if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
 		fail("the child failed");
-	printf("RESULT {\"rounds\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"async\": %" PRIu64 ", \"preloaded\": %s}\n", rounds,
-	       rounds * BLOCKS, async_blocks, preloaded() ? "true" : "false");
+	printf("RESULT {\"rounds\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"async\": %" PRIu64 ", \"preloaded\": %s}\n",
+	       rounds, rounds * BLOCKS, async_blocks, preloaded() ? "true" : "false");
 	return 0;
 }

@@ -3,35 +3,16 @@
  * peers: kernels on one device that read and write stream-ordered memory of another, after cudaDeviceEnablePeerAccess and
  * cudaMemPoolSetAccess, for blocks allocated before and after access was given; and copies between devices.
  */
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
-#include <cuda_runtime.h>
-
-static void must_succeed(cudaError_t result, const char *what, int line)
-{
-	if (result == cudaSuccess)
-		return;
-	fprintf(stderr, "peers.cu:%d: %s: %s\n", line, what, cudaGetErrorName(result));
-	exit(1);
-}
-
-#define CALL(call) must_succeed(call, #call, __LINE__)
-
-__global__ void write_pattern(uint32_t *words, size_t count, uint32_t ident)
-{
-	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count; at += (size_t)gridDim.x * blockDim.x)
-		words[at] = (uint32_t)at * 2654435761u + ident;
-}
+#include "device.cuh"
 
 /* Verifies and adds one to every word. */
 __global__ void visit(uint32_t *words, size_t count, uint32_t ident, unsigned long long *wrong)
 {
-	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count; at += (size_t)gridDim.x * blockDim.x) {
-		if (words[at] != (uint32_t)at * 2654435761u + ident)
+	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count;
+	     at += (size_t)gridDim.x * blockDim.x) {
+		if (words[at] != pattern_word(ident, at))
 			atomicAdd(wrong, 1);
 		words[at]++;
 	}

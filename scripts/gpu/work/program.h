@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_calls.h"
+#include "../../../src/driver/cuda_calls.h"
 
 static struct clv_cuda_api cuda;
 

@@ -6,41 +6,23 @@
  * brief: fewer rounds and no request that must fail, for a memory checker. wild: as brief, then one write to an address that
  * nothing has mapped, which the checker must find.
  */
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
-#include <cuda_runtime.h>
-
-static void must_succeed(cudaError_t result, const char *what, int line)
-{
-	if (result == cudaSuccess)
-		return;
-	fprintf(stderr, "runtime.cu:%d: %s: %s\n", line, what, cudaGetErrorName(result));
-	exit(1);
-}
-
-#define CALL(call) must_succeed(call, #call, __LINE__)
-
-__global__ void write_pattern(uint32_t *words, size_t count, uint32_t ident)
-{
-	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count; at += (size_t)gridDim.x * blockDim.x)
-		words[at] = (uint32_t)at * 2654435761u + ident;
-}
+#include "device.cuh"
 
 __global__ void check_pattern(const uint32_t *words, size_t count, uint32_t ident, unsigned long long *wrong)
 {
-	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count; at += (size_t)gridDim.x * blockDim.x) {
-		if (words[at] != (uint32_t)at * 2654435761u + ident)
+	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count;
+	     at += (size_t)gridDim.x * blockDim.x) {
+		if (words[at] != pattern_word(ident, at))
 			atomicAdd(wrong, 1);
 	}
 }
 
 __global__ void add(const uint32_t *a, const uint32_t *b, uint32_t *sum, size_t count)
 {
-	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count; at += (size_t)gridDim.x * blockDim.x)
+	for (size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x; at < count;
+	     at += (size_t)gridDim.x * blockDim.x)
 		sum[at] = a[at] + b[at];
 }
 
@@ -106,7 +88,8 @@ static void release(block &b)
 	if (!b.async || random_number() % 8 == 0) {
 		verify(b, b.stream);
 		if (b.async)
-			CALL(cudaStreamSynchronize(streams[b.stream])); /* cudaFree waits only for what cudaMalloc gave */
+			CALL(cudaStreamSynchronize(
+				streams[b.stream])); /* cudaFree waits only for what cudaMalloc gave */
 		CALL(cudaFree(b.words));
 		return;
 	}
@@ -176,8 +159,8 @@ static void pools()
 	CALL(cudaMemPoolGetAttribute(default_pool, cudaMemPoolAttrUsedMemCurrent, &used));
 	CALL(cudaMemPoolGetAttribute(default_pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
 	CALL(cudaMemPoolGetAttribute(default_pool, cudaMemPoolAttrUsedMemHigh, &high));
-	printf("pools: used covers what was asked for: %d, reserved that: %d, high that: %d\n", used >= 10000 && used <= 2 << 20,
-	       reserved >= used, high >= used);
+	printf("pools: used covers what was asked for: %d, reserved that: %d, high that: %d\n",
+	       used >= 10000 && used <= 2 << 20, reserved >= used, high >= used);
 	CALL(cudaFreeAsync(block, streams[0]));
 	CALL(cudaStreamSynchronize(streams[0]));
 	high = 0;
@@ -227,9 +210,11 @@ static void attributes()
 	CALL(cudaMalloc(&plain, 5000));
 	CALL(cudaStreamSynchronize(streams[2]));
 	CALL(cudaPointerGetAttributes(&found, block + 700));
-	printf("attributes: type %d, device %d, same address: %d\n", found.type, found.device, found.devicePointer == block + 700);
+	printf("attributes: type %d, device %d, same address: %d\n", found.type, found.device,
+	       found.devicePointer == block + 700);
 	CALL(cudaPointerGetAttributes(&found, plain + 700));
-	printf("attributes: type %d, device %d, same address: %d\n", found.type, found.device, found.devicePointer == plain + 700);
+	printf("attributes: type %d, device %d, same address: %d\n", found.type, found.device,
+	       found.devicePointer == plain + 700);
 	CALL(cudaFreeAsync(block, streams[2]));
 	CALL(cudaFree(plain));
 	CALL(cudaMemGetInfo(&free_bytes, &total));
@@ -250,7 +235,8 @@ static void errors()
 	result = cudaMalloc(&block, total + ((size_t)1 << 30));
 	printf("errors: too large for the device: %s", cudaGetErrorName(result));
 	printf(", last %s\n", cudaGetErrorName(cudaGetLastError()));
-	printf("errors: free nothing: %s %s\n", cudaGetErrorName(cudaFree(NULL)), cudaGetErrorName(cudaFreeAsync(NULL, streams[0])));
+	printf("errors: free nothing: %s %s\n", cudaGetErrorName(cudaFree(NULL)),
+	       cudaGetErrorName(cudaFreeAsync(NULL, streams[0])));
 	cudaGetLastError();
 	result = cudaMallocAsync(&block, 0, streams[0]);
 	printf("errors: nothing: %s\n", cudaGetErrorName(result));
@@ -293,7 +279,7 @@ static void graphs()
 		CALL(cudaMemcpyAsync(got.data(), result, count * 4, cudaMemcpyDeviceToHost, stream));
 		CALL(cudaStreamSynchronize(stream));
 		for (size_t at = 0; at < count; at++)
-			bad += got[at] != 4 * ((uint32_t)at * 2654435761u + (uint32_t)n);
+			bad += got[at] != 4 * pattern_word((uint32_t)n, at);
 		release(bystander);
 	}
 	for (cudaGraphExec_t &e : executable)
@@ -301,19 +287,6 @@ static void graphs()
 	CALL(cudaFree(given));
 	CALL(cudaFree(result));
 	printf("graphs: %llu wrong words, %llu in bystanders\n", bad, wrong_words());
-}
-
-static bool preloaded()
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	char line[4096];
-	bool found = false;
-
-	while (maps && !found && fgets(line, sizeof(line), maps))
-		found = strstr(line, "libcleave-preload") != NULL;
-	if (maps)
-		fclose(maps);
-	return found;
 }
 
 int main(int argc, char **argv)
