@@ -5,10 +5,9 @@
 #include "check_main.h"
 #include "fakecuda_open.h"
 
-#include <unistd.h>
-
 #include <pthread.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
