@@ -51,7 +51,7 @@ START_TEST(usage)
 		{"--streams 1025", "out of range"},
 		{"--capacity 15MiB", "16MiB"},
 		{"--check most", "'most'"},
-		{"--driver cuda", "simulated"},
+		{"--driver cuda --profile all", "--driver sim only"},
 		{"--driver foo", "'foo'"},
 		{"--settings nosuch:1 --ops 10", "nosuch"},
 		{"--policy torch", "--profile"},
@@ -250,6 +250,14 @@ START_TEST(last_words)
 }
 END_TEST
 
+/* A machine with a GPU is made one without. */
+START_TEST(without_a_gpu)
+{
+	cli_assert_refused(cli_shell("CUDA_VISIBLE_DEVICES=-1 \"$CLEAVE\" stress --driver cuda --ops 10"),
+			   "--driver cuda: ");
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {usage,
@@ -259,6 +267,7 @@ int main(void)
 				      profile_as_json,
 				      profile_as_text,
 				      profile_that_does_not_complete,
-				      last_words};
+				      last_words,
+				      without_a_gpu};
 	return cli_suite("cli_stress", tests, CLV_ARRAY_LEN(tests));
 }

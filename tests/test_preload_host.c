@@ -55,29 +55,30 @@ static const char *run(const char *what, bool preloaded)
 	int status;
 	snprintf(command, sizeof(command),
 		 "MALLOC_CONF=stats_print:true,confirm_conf:true,abort_conf:true,narenas:7,no_such:1 "
-		 "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='%s' '%s' %s 2>&1",
+		 "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 LD_PRELOAD='%s' '%s' %s 2>&1",
 		 preloaded ? need_env("CLEAVE_PRELOAD_HOST") : "", need_env("CLEAVE_PRELOAD_PROGRAM"), what);
 	const char *text = output(command, &status);
-	ck_assert_msg(status == 0, "%s: status %#x: %s", what, (unsigned)status, text);
+	ck_assert_msg(status == 0, "%s: status %#x: %.2000s", what, (unsigned)status, text);
 	return text;
 }
 
 START_TEST(exports_are_on_purpose)
 {
-	char *line, *rest = strdup(tool("nm -D --defined-only"));
+	char *line, *text = strdup(tool("nm -D --defined-only")), *rest = text;
 	int count = 0;
 	while ((line = strsep(&rest, "\n")))
-		if (*line) {
+		if (*line && !strstr(line, "__odr_asan") && !strstr(line, "__asan")) {
 			ck_assert_msg(strstr(line, " T preload_host_"), "%s", line);
 			count++;
 		}
 	ck_assert_int_eq(count, 6);
+	free(text);
 }
 END_TEST
 
 START_TEST(needs_libc_alone)
 {
-	char *line, *rest = strdup(tool("readelf -dW")), *found;
+	char *line, *text = strdup(tool("readelf -dW")), *rest = text, *found;
 	int count = 0;
 	while ((line = strsep(&rest, "\n")))
 		if ((found = strstr(line, "(NEEDED)"))) {
@@ -85,6 +86,7 @@ START_TEST(needs_libc_alone)
 			count++;
 		}
 	ck_assert_int_gt(count, 0);
+	free(text);
 }
 END_TEST
 
@@ -128,7 +130,7 @@ END_TEST
 
 START_TEST(forks_in_a_storm)
 {
-	ck_assert_str_eq(run("fork", true), "");
+	ck_assert_msg(!*run("fork", true), "it printed something");
 }
 END_TEST
 

@@ -19,9 +19,10 @@
 #define FULL_UP_TO 100000 /* operations: each byte is checked in shorter runs */
 
 static const char about[] =
-	"Random work on Cleave's heap, over a simulated device whose memory is real. Each block holds a pattern of its\n"
-	"own, written and checked by asynchronous work on streams, by several threads, near the limits. What is wrong\n"
-	"is told with the seed and the number of the operation; with one thread the same seed does the same again.\n\n"
+	"Random work on Cleave's heap, over a simulated device whose memory is real, or over a GPU. Each block holds a\n"
+	"pattern of its own, written and checked by asynchronous work on streams, by several threads, near the limits.\n"
+	"What is wrong is told with the seed and the number of the operation; with one thread on the simulated device\n"
+	"the same seed does the same again.\n\n"
 	"With --profile: puts named workloads that fragment memory to the heap and to PyTorch's allocator, on a\n"
 	"simulated device of 140 GiB, and shows what each holds and what its driver calls would cost. Profiles:";
 
@@ -122,7 +123,9 @@ static int parse(struct options *o, int argc, char **argv)
 		 .kind = CLV_ARG_TEXT,
 		 .into = &o->driver,
 		 .value = "sim|cuda",
-		 .help = "the device to work on; default: sim"},
+		 .help = "the device to work on; cuda: --capacity of the first\n"
+			 "GPU, or of two, whose memory is written and checked by\n"
+			 "copies. Default: sim"},
 		{.name = "json", .kind = CLV_ARG_FLAG, .into = &o->json, .help = "print one JSON document"},
 	};
 	const struct clv_args args = {.command = NAME,
@@ -137,11 +140,12 @@ static int parse(struct options *o, int argc, char **argv)
 /* -1: nothing to refuse. */
 static int check_options(struct options *o)
 {
-	if (strcmp(o->driver, "cuda") == 0)
-		return clv_cli_refuse(NAME, "--driver cuda: this version works on the simulated device only");
-	if (strcmp(o->driver, "sim") != 0)
+	bool cuda = strcmp(o->driver, "cuda") == 0;
+	if (!cuda && strcmp(o->driver, "sim") != 0)
 		return clv_cli_refuse(NAME, "unknown driver '%s': there are sim and cuda", o->driver);
 	if (o->profile) {
+		if (cuda)
+			return clv_cli_refuse(NAME, "--profile goes with --driver sim only");
 		if (o->ops_given || o->threads_given || o->streams_given || o->run.faults || o->check ||
 		    o->run.settings)
 			return clv_cli_refuse(NAME, "--profile goes with --seed, --capacity, --policy and --json only");
@@ -205,11 +209,18 @@ static int run_stress(struct stress_command *c)
 	run->full = c->o.check ? strcmp(c->o.check, "full") == 0 : run->ops <= FULL_UP_TO;
 	run->progress = progress;
 	run->progress_arg = c;
+	struct clv_cuda_program cuda = {0};
+	if (strcmp(c->o.driver, "cuda") == 0) {
+		if (!clv_cuda_program_open(&cuda, NULL, CLV_STRESS_DEVICES, &err))
+			return clv_cli_refuse(NAME, "--driver cuda: %s", err.text);
+		run->cuda = &cuda;
+	}
 	handle(SIGSEGV, say_last_words);
 	handle(SIGBUS, say_last_words);
 	bool ok = clv_stress_run(run, &result, &err);
 	handle(SIGSEGV, SIG_DFL);
 	handle(SIGBUS, SIG_DFL);
+	clv_cuda_program_close(&cuda);
 	clv_replay_meter_clear(&c->meter);
 	if (!ok)
 		return clv_cli_refuse(NAME, "%s", err.text);

@@ -9,14 +9,20 @@
 
 /* ---- a run ---- */
 
+/* Everything follows from the seed. */
+static bool repeatable(const struct clv_stress_config *c)
+{
+	return c->threads == 1 && !c->cuda;
+}
+
 /* The command that repeats the round in which something was wrong. */
 static void print_again(const struct clv_stress_config *c, const struct clv_stress_result *r, char *buf, size_t len)
 {
 	int n = snprintf(buf, len,
 			 "cleave stress --seed %" PRIu64 " --ops %" PRIu64
-			 " --threads %u --streams %u --capacity %" PRIu64 " --check %s%s",
+			 " --threads %u --streams %u --capacity %" PRIu64 " --check %s%s%s",
 			 r->seed, r->round_ops, c->threads, c->streams, c->capacity, c->full ? "full" : "samples",
-			 c->faults ? " --faults" : "");
+			 c->faults ? " --faults" : "", c->cuda ? " --driver cuda" : "");
 	if (c->settings && n > 0 && (size_t)n < len)
 		snprintf(buf + n, len - (size_t)n, " --settings '%s'", c->settings);
 }
@@ -33,7 +39,10 @@ static void print_wrong(const struct clv_stress_config *c, const struct clv_stre
 	if (c->threads > 1)
 		fprintf(out, " of thread %u", r->thread);
 	fprintf(out, ": %s\n%s with: %s\n", r->wrong,
-		c->threads == 1 ? "The same" : "Perhaps the same (threads come in another order)", again);
+		repeatable(c) ? "The same"
+		: c->cuda     ? "Perhaps the same (the GPU works at its own pace)"
+			      : "Perhaps the same (threads come in another order)",
+		again);
 }
 
 void clv_stress_text(const struct clv_stress_config *c, const struct clv_stress_result *r, FILE *out)
@@ -56,7 +65,7 @@ void clv_stress_text(const struct clv_stress_config *c, const struct clv_stress_
 #undef X
 	if (c->faults)
 		fprintf(out, "%12" PRIu64 "  calls of the driver failed\n", r->faults);
-	if (c->threads == 1) /* with more the order of what happens is not ours */
+	if (repeatable(c))
 		fprintf(out, "Digest %016" PRIx64 ".\n", r->digest);
 }
 
@@ -108,7 +117,7 @@ bool clv_stress_json(const struct clv_stress_config *c, const struct clv_stress_
 			  c->settings, "rounds", number(r->rounds), "faults_injected", number(r->faults),
 			  "peak_live_bytes", number(r->live_peak), "peak_held_bytes", number(r->held_peak),
 			  "bytes_written", number(r->bytes_written), "bytes_checked", number(r->bytes_checked),
-			  "counts", counts_json(&r->counts), "digest", c->threads == 1 ? digest : NULL, "wall_s",
+			  "counts", counts_json(&r->counts), "digest", repeatable(c) ? digest : NULL, "wall_s",
 			  r->wall_s, "wrong", wrong_json(c, r)),
 		out);
 }

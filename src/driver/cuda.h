@@ -78,7 +78,7 @@ enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcont
 /* An order of work that the driver cannot be asked about, as that of graphs which share memory: its stream's id has this
  * bit. An event recorded on it is a mark, asked of `ops`; waiting for it is refused as long as it has not passed, on the
  * device as well. UINT64_MAX is CLEAVE_STREAM_ANY and not one of them. */
-#define CLV_CUDA_VIRTUAL ((uint64_t)1 << 63)
+#define CLV_CUDA_VIRTUAL CLV_STREAM_VIRTUAL
 
 struct clv_cuda_virtual {
 	uint64_t (*mark)(void *arg, uint64_t id);              /* of now */

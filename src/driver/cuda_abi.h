@@ -187,6 +187,7 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 	X(CU_EVENT_DISABLE_TIMING, 2)                                                                                  \
 	X(CU_STREAM_DEFAULT, 0)                                                                                        \
 	X(CU_STREAM_NON_BLOCKING, 1)                                                                                   \
+	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                                                                 \
 	X(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, 1)                                                                        \
 	X(CU_GRAPH_USER_OBJECT_MOVE, 1)                                                                                \
 	X(CU_GET_PROC_ADDRESS_DEFAULT, 0)                                                                              \

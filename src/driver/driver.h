@@ -58,6 +58,16 @@ struct clv_call_counts {
 	uint64_t ns;
 };
 
+/* A stream whose id has this bit is an order of work that has no foreseeable end, and no stream of the device: recorded
+ * events are marks of it, and waiting for one that has not passed is refused, for the host and for streams alike, as is
+ * letting it wait. UINT64_MAX is CLEAVE_STREAM_ANY and not one of them. */
+#define CLV_STREAM_VIRTUAL ((uint64_t)1 << 63)
+
+static inline bool clv_stream_is_virtual(uint64_t id)
+{
+	return (id & CLV_STREAM_VIRTUAL) && id != CLEAVE_STREAM_ANY.id;
+}
+
 typedef uint64_t clv_handle; /* CUmemGenericAllocationHandle: one physical allocation; 0 is none */
 typedef uint64_t clv_event;  /* CUevent; 0 is none */
 

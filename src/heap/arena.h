@@ -91,6 +91,7 @@ struct clv_slot {
 	cleave_stream stream;
 	uint32_t index;
 	bool used;
+	bool lasting; /* its work has no foreseeable end: memory that is free for everybody is not to fall into its order */
 	uint64_t seq, completed;
 	struct clv_slot_event {
 		clv_event event;

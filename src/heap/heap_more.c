@@ -6,6 +6,7 @@
 #include "reclaim.h"
 #include "slab.h"
 #include "space.h"
+#include "streams.h"
 
 #include <errno.h>
 #include <string.h>
@@ -83,6 +84,18 @@ int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t
 		return 0;
 	}
 	return -EINVAL;
+}
+
+void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream)
+{
+	struct clv_arena *a = used_arena(heap, device);
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_find(a, stream.id);
+	if (slot)
+		clv_slot_record(a, slot);
+	pthread_mutex_unlock(&a->lock);
 }
 
 int clv_heap_access(cleave_heap *heap, int device)

@@ -35,6 +35,9 @@ int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t
 /* As cleave_heap_trim; without `wait` nothing is waited for: what is not known to be complete stays. */
 int clv_heap_trim(cleave_heap *heap, int device, uint64_t keep, bool wait, uint64_t *released);
 
+/* The stream is about to take no events, since it will capture: what was freed on it is told by one that is recorded now. */
+void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream);
+
 /* Gives every frame of a device access again, after more devices may touch it. 0, or -EIO if the driver refused one. */
 int clv_heap_access(cleave_heap *heap, int device);
 

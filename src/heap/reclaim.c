@@ -11,7 +11,10 @@
 #include <errno.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
-#define TRIM_POLLS 64   /* an event on an idle stream completes within some microseconds: as long as these take */
+/* An event on an idle stream completes within microseconds, but not at once: so long are events polled that a trim without
+ * waiting has recorded. */
+#define TRIM_NS (2 * 1000 * 1000)
+#define TRIM_POLLS 4096
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -116,7 +119,8 @@ static struct clv_frame *pick(const struct fill *f, enum pick how, uint64_t size
 
 static bool move_here(struct fill *f, struct clv_frame *fr, uint64_t addr)
 {
-	f->refused = clv_frame_move(f->a, fr, f->anchor, addr, f->rq->slot->index);
+	uint32_t slot = f->rq->slot->lasting ? fr->whole_slot : f->rq->slot->index;
+	f->refused = clv_frame_move(f->a, fr, f->anchor, addr, slot);
 	if (f->refused != CLV_OK)
 		return false;
 	clv_bin_remove(f->a->slots[fr->whole_slot]->whole, &fr->whole); /* as the others under the window */
@@ -211,7 +215,8 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
 			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
-			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, f->rq->slot->index);
+			f->refused = clv_frame_buy(a, f->anchor, r->lo, size,
+						   f->rq->slot->lasting ? CLV_SLOT_ANY : f->rq->slot->index);
 			if (f->refused == CLV_OUT_OF_MEMORY)
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
 			if (f->refused != CLV_OK)
@@ -259,9 +264,30 @@ static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap
 	return buy_missing(f, cap);
 }
 
+/* The same for a slot that is lasting: not a byte more than the block falls into its order. */
+static struct clv_extent *take_exactly(struct clv_arena *a, const struct clv_request *rq, const struct clv_window *w)
+{
+	uint64_t end = w->addr + rq->size;
+	struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
+	if (clv_extent_end(e) >= end)
+		return clv_space_carve(a, e, w->addr, rq->size, rq->slot->index);
+	for (struct clv_extent *cur = e; cur->addr < end;) {
+		uint64_t lo = clv_max_u64(cur->addr, w->addr), hi = clv_min_u64(clv_extent_end(cur), end);
+		if (cur->slot != rq->slot->index)
+			cur = clv_space_retag_part(a, cur, lo, hi, rq->slot->index);
+		if (clv_extent_end(cur) >= end)
+			break;
+		cur = cur->next;
+	}
+	e = clv_space_locate(a, w->anchor, w->addr);
+	return clv_space_carve(a, e, w->addr, rq->size, rq->slot->index);
+}
+
 /* The window is mapped: its holes become one of the request's slot, and the block is cut from it. */
 static struct clv_extent *take_window(struct clv_arena *a, const struct clv_request *rq, const struct clv_window *w)
 {
+	if (rq->slot->lasting)
+		return take_exactly(a, rq, w);
 	struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
 	for (struct clv_extent *cur = e; cur->addr < w->addr + rq->size;) {
 		if (cur->slot != rq->slot->index) {
@@ -295,7 +321,7 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 	for (unsigned i = 0; i < n; i++) {
 		struct fill f = {.a = l->a, .rq = l->rq, .held_before = l->held};
 		if (fill_window(&f, &windows[i], cap, reclaim)) {
-			if (clv_pool_reserve(&l->a->extents, 2)) /* moves may have used up what was there */
+			if (clv_pool_reserve(&l->a->extents, 4)) /* moves may have used up what was there */
 				return take_window(l->a, l->rq, &windows[i]);
 			l->a->host_out = true;
 		}
@@ -339,7 +365,7 @@ static struct clv_extent *search_all(struct ladder *l)
 		return NULL;
 	struct clv_extent *hole = n->owner;
 	uint64_t addr = clv_align_up(hole->addr, l->rq->align);
-	if (hole->slot != slot->index)
+	if (hole->slot != slot->index && !slot->lasting)
 		hole = clv_space_retag(a, hole, slot->index, 0);
 	return clv_space_carve(a, hole, addr, l->rq->size, slot->index);
 }
@@ -413,11 +439,18 @@ static void release_down_to(struct clv_arena *a, uint64_t keep)
 uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 {
 	uint64_t before = a->held;
-	if (before > keep) /* most frees have no event of their own yet */
+	settle(a);
+	release_down_to(a, keep);
+	if (a->held > keep) /* most frees have no event of their own yet, and chunks that have just become empty none */
 		clv_streams_record(a);
-	for (int i = 0; i < TRIM_POLLS && a->held > keep && (i == 0 || clv_streams_pending(a)); i++) {
-		settle(a);
-		release_down_to(a, keep);
+	uint64_t start = a->driver->now_ns(a->driver);
+	for (int i = 0; i < TRIM_POLLS && a->held > keep && clv_streams_pending(a); i++) {
+		if (a->driver->now_ns(a->driver) - start > TRIM_NS)
+			break;
+		if (clv_streams_poll(a, NULL)) {
+			settle(a);
+			release_down_to(a, keep);
+		}
 	}
 	if (wait && a->held > keep) {
 		settle_all(a);

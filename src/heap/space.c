@@ -289,7 +289,7 @@ struct clv_extent *clv_space_carve(struct clv_arena *a, struct clv_extent *hole,
 	live->kind = CLV_LIVE;
 	live->slot = slot;
 	memset(&live->live, 0, sizeof(live->live));
-	live->live.seq = seq;
+	live->live.seq = hole_slot == slot ? seq : 0;
 	a->used += size;
 	a->used_peak = clv_max_u64(a->used_peak, a->used);
 	a->live_count++;
@@ -456,6 +456,30 @@ struct clv_extent *clv_space_retag(struct clv_arena *a, struct clv_extent *hole,
 		}
 	}
 	return join_hole(a, hole);
+}
+
+struct clv_extent *clv_space_retag_part(struct clv_arena *a, struct clv_extent *hole, uint64_t lo, uint64_t hi, uint32_t slot)
+{
+	struct clv_extent *rests[2];
+	if (lo == hole->addr && hi == clv_extent_end(hole))
+		return clv_space_retag(a, hole, slot, 0);
+	unindex_hole(a, hole);
+	for (struct clv_frame *f = NULL; !f || clv_frame_end(f) < hi;) {
+		f = clv_frame_at(a, f ? clv_frame_end(f) : lo);
+		unset_whole(a, f);
+	}
+	struct clv_extent *piece = cut_out(a, hole, lo, hi - lo, rests);
+	a->splits++;
+	for (int i = 0; i < 2; i++)
+		if (rests[i]) {
+			if (rests[i] != hole)
+				mark_whole(a, rests[i], rests[i]->addr, clv_extent_end(rests[i]));
+			index_hole(a, rests[i]);
+		}
+	piece->slot = slot;
+	memset(&piece->hole, 0, sizeof(piece->hole));
+	mark_whole(a, piece, lo, hi);
+	return join_hole(a, piece);
 }
 
 /* ---- live extents by address ---- */

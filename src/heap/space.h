@@ -18,7 +18,7 @@
 /* Reserves addresses from the driver, at least `size` bytes; false if the driver or host memory refuses. */
 bool clv_space_grow(struct clv_arena *a, uint64_t size);
 
-/* Turns [addr, addr + size), which lies in one hole, into a live extent of `slot`. Needs 2 spare extents. */
+/* Turns [addr, addr + size), which lies in one hole of `slot` or of ANY, into a live extent of `slot`. Needs 2 spare extents. */
 struct clv_extent *clv_space_carve(struct clv_arena *a, struct clv_extent *hole, uint64_t addr, uint64_t size, uint32_t slot);
 
 /* Turns a live extent into a hole that is free in the order of `slot` from `seq` on, and joins it with its neighbours.
@@ -41,6 +41,10 @@ void clv_space_end_linger(struct clv_arena *a, struct clv_extent *linger);
 /* The hole is now free in the order of another slot, since `seq` there (0: it is complete): joins with neighbours of that
  * slot. Returns the joined hole. */
 struct clv_extent *clv_space_retag(struct clv_arena *a, struct clv_extent *hole, uint32_t slot, uint64_t seq);
+
+/* The same for [lo, hi), a part of the hole, which becomes complete memory of `slot`; what is left on both sides stays as it
+ * was. Needs 2 spare extents. */
+struct clv_extent *clv_space_retag_part(struct clv_arena *a, struct clv_extent *hole, uint64_t lo, uint64_t hi, uint32_t slot);
 
 /* The extent that contains addr, which lies in a reserved range. `anchor` is a live extent of that range at or below addr,
  * or NULL: only live extents are sure to outlast the joining and cutting of what is free. */

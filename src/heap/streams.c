@@ -44,6 +44,7 @@ static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
 		return NULL;
 	slot->stream = stream;
 	slot->used = true;
+	slot->lasting = clv_stream_is_virtual(stream.id);
 	a->slots_unused--;
 	unsigned h = hash_of(stream.id);
 	slot->hash_next = a->slot_hash[h];
@@ -226,6 +227,11 @@ bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own)
 	return any;
 }
 
+bool clv_slot_record(struct clv_arena *a, struct clv_slot *slot)
+{
+	return record(a, slot);
+}
+
 void clv_streams_record(struct clv_arena *a)
 {
 	for (uint32_t i = 1; i < a->slot_count; i++)
@@ -236,14 +242,14 @@ void clv_streams_record(struct clv_arena *a)
 bool clv_streams_pending(const struct clv_arena *a)
 {
 	for (uint32_t i = 1; i < a->slot_count; i++)
-		if (a->slots[i]->count)
+		if (a->slots[i]->count && !a->slots[i]->lasting)
 			return true;
 	return false;
 }
 
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 {
-	if (own->index == CLV_SLOT_ANY)
+	if (own->index == CLV_SLOT_ANY || own->lasting)
 		return false;
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
@@ -302,8 +308,10 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 	if (slot->holes->count)
 		retag_all(a, slot, UINT64_MAX, CLV_SLOT_ANY, 0);
 	for (struct clv_frame *f = a->frames; f; f = f->next) {
-		if (f->busy_slot == slot->index)
+		if (f->busy_slot == slot->index) {
 			f->busy_slot = CLV_SLOT_ANY;
+			f->busy_seq = 0;
+		}
 		for (struct clv_extent *e = f->starts; e; e = e->live.frame_next)
 			if (e->slot == slot->index) { /* the index will stand for another stream */
 				e->slot = CLV_SLOT_ANY;

@@ -40,14 +40,17 @@ bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot);
 /* Polls every slot and turns complete holes of others than `own` into ANY; true if any was. */
 bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own);
 
+/* Records an event that covers all frees of the slot so far. False if the driver refuses. */
+bool clv_slot_record(struct clv_arena *a, struct clv_slot *slot);
+
 /* Records an event on every stream that has been freed on since its last one, so that a poll tells. */
 void clv_streams_record(struct clv_arena *a);
 
-/* True if an event that was recorded has not completed as far as is known. */
+/* True if an event that was recorded on a stream, but for lasting ones, has not completed as far as is known. */
 bool clv_streams_pending(const struct clv_arena *a);
 
-/* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY cannot
- * wait on the device. True if any hole was gained. */
+/* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY and
+ * lasting slots cannot wait on the device. True if any hole was gained. */
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 
 /* The host waits until all frees up to now are complete. True if anything was waited for. */

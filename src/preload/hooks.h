@@ -40,6 +40,25 @@
 	X(cuPointerGetAttribute)                                                                                       \
 	X(cuPointerGetAttributes)                                                                                      \
 	X(cuMemRetainAllocationHandle)                                                                                 \
+	/* captures.c */                                                                                               \
+	Y(cuStreamBeginCapture)                                                                                        \
+	Y(cuStreamBeginCapture_v2)                                                                                     \
+	Y(cuStreamBeginCaptureToGraph)                                                                                 \
+	Y(cuStreamEndCapture)                                                                                          \
+	/* launch.c */                                                                                                 \
+	X(cuGraphInstantiate)                                                                                          \
+	X(cuGraphInstantiate_v2)                                                                                       \
+	X(cuGraphInstantiateWithFlags)                                                                                 \
+	Y(cuGraphInstantiateWithParams)                                                                                \
+	X(cuGraphClone)                                                                                                \
+	X(cuGraphAddChildGraphNode)                                                                                    \
+	X(cuGraphAddNode)                                                                                              \
+	X(cuGraphAddNode_v2)                                                                                           \
+	X(cuGraphExecUpdate)                                                                                           \
+	X(cuGraphExecUpdate_v2)                                                                                        \
+	X(cuGraphExecDestroy)                                                                                          \
+	X(cuGraphDestroy)                                                                                              \
+	Y(cuGraphLaunch)                                                                                               \
 	/* watch.c */                                                                                                  \
 	X(cuMemCreate)                                                                                                 \
 	X(cuStreamDestroy_v2)                                                                                          \

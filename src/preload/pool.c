@@ -121,10 +121,13 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 		return false;
 	if (pool ? pool != default_of(s.device) : !clv_pool_is_current(s.device))
 		return false;
-	if (clv_graphs_alloc(p, &s, size, out, result))
-		return true;
+	enum clv_graphs_take take = clv_graphs_alloc(p, &s, size, out, result);
+	if (CLV_UNLIKELY(take != CLV_GRAPHS_NOT))
+		return take == CLV_GRAPHS_SERVED;
 	cleave_ptr ptr;
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
+	if (CLV_UNLIKELY(why == -ENOMEM) && clv_graphs_reclaim(p))
+		why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why))
 		return failed(p, s.device, why, result);
 	*out = ptr;
@@ -196,8 +199,10 @@ EXPORTED CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
 	const struct clv_process *p = clv_process_if_open();
 	int device = p ? clv_pool_device(p, pool) : -1;
-	if (device >= 0)
+	if (device >= 0) {
+		clv_graphs_settle(p);
 		clv_heap_trim(p->heap, device, keep, false, NULL); /* as the driver's, it waits for nothing */
+	}
 	return CLV_PASS(cuMemPoolTrimTo, pool, keep);
 }
 

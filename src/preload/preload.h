@@ -27,6 +27,8 @@
 #include "../driver/cuda.h"
 #include "../heap/heap_more.h"
 
+#include <stdatomic.h>
+
 /* ---- lookup ---- */
 
 /* The functions of the libcuda.so.1 that is loaded; all NULL if none is. */
@@ -91,12 +93,39 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* 
 
 /* ---- graphs ---- */
 
-/* A request on a stream that captures. False: it does not, or graphs are left to the driver, or it could not be served
- * here; the caller goes on. True: *result is the answer. */
-bool clv_graphs_alloc(const struct clv_process *p, const struct clv_cuda_stream *s, size_t size, CUdeviceptr *out, CUresult *result);
+enum clv_graphs_take {
+	CLV_GRAPHS_NOT,     /* no capture has to do with it: the caller goes on */
+	CLV_GRAPHS_SERVED,  /* *result is the answer */
+	CLV_GRAPHS_DRIVERS, /* the driver is to answer */
+};
+
+/* A request on a stream, which may capture. */
+enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct clv_cuda_stream *s, size_t size, CUdeviceptr *out,
+				      CUresult *result);
 
 /* A free, on a stream or (NULL) at once, of a block that belongs to a graph, or on a stream that captures. False: neither;
  * the caller goes on. */
 bool clv_graphs_free(const struct clv_process *p, const struct clv_cuda_stream *s, CUdeviceptr ptr, CUresult *result);
+
+/* Gives the heap back what belonged to graphs that are gone, if the driver has told of any. Called wherever memory is asked
+ * for, freed or trimmed. */
+extern _Atomic bool clv_graphs_news;
+void clv_graphs_settle_now(const struct clv_process *p);
+static inline void clv_graphs_settle(const struct clv_process *p)
+{
+	if (CLV_UNLIKELY(atomic_load_explicit(&clv_graphs_news, memory_order_relaxed)))
+		clv_graphs_settle_now(p);
+}
+
+/* The same, waiting for work on blocks that the program has freed. True if anything was given back. */
+bool clv_graphs_reclaim(const struct clv_process *p);
+
+/* The stream is about to be destroyed, or is gone with its context. */
+void clv_graphs_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* How many launches there have been of graphs with memory of ours. */
+uint64_t clv_graphs_launches(void);
+
+void clv_graphs_open(struct clv_driver *cuda);
 
 #endif

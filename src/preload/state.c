@@ -70,6 +70,7 @@ static const struct clv_process *open_now(void)
 		atomic_store(&passing, true);
 		return NULL;
 	}
+	clv_graphs_open(process.driver);
 	pthread_atfork(NULL, NULL, in_child);
 	atomic_store_explicit(&open_process, &process, memory_order_release);
 	return &process;
@@ -123,6 +124,8 @@ uint64_t clv_trim(int device, bool wait)
 {
 	const struct clv_process *p = clv_process_if_open();
 	uint64_t sum = 0;
+	if (p)
+		clv_graphs_settle(p);
 	for (int d = 0; p && d < p->driver->devices; d++) {
 		uint64_t bytes = 0;
 		struct clv_heap_usage usage;

@@ -20,6 +20,7 @@ EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 /* What was freed on the stream is drained while the driver still knows it. */
 static void stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
 {
+	clv_graphs_stream_ends(p, s);
 	if (clv_device_usable(p, s->device))
 		cleave_stream_destroyed(p->heap, s->device, s->stream);
 	clv_cuda_stream_forget(p->driver, s->stream.id);

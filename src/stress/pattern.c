@@ -86,24 +86,17 @@ static bool next_range(uint64_t addr, uint64_t size, bool full, uint64_t *step, 
 	return *hi <= size - edge;
 }
 
-bool clv_pattern_write(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp, bool full)
+void clv_pattern_fill(uint8_t *bytes, uint64_t addr, const struct clv_stamp *stamp, bool full)
 {
-	uint8_t *bytes = clv_sim_bytes(sim, addr, stamp->size, NULL);
 	uint64_t step = 0, lo, hi, id = identity(stamp);
-	if (!bytes)
-		return false;
 	while (next_range(addr, stamp->size, full, &step, &lo, &hi))
 		fill(bytes + lo, addr + lo, hi - lo, id);
-	return true;
 }
 
-enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp,
-					   bool full, struct clv_pattern_wrong *wrong)
+enum clv_pattern_verdict clv_pattern_compare(const uint8_t *bytes, uint64_t addr, const struct clv_stamp *stamp,
+					     bool full, struct clv_pattern_wrong *wrong)
 {
-	const uint8_t *bytes = clv_sim_bytes(sim, addr, stamp->size, NULL);
 	uint64_t step = 0, lo, hi, id = identity(stamp);
-	if (!bytes)
-		return CLV_PATTERN_UNMAPPED;
 	while (next_range(addr, stamp->size, full, &step, &lo, &hi)) {
 		uint64_t at = lo + compare(bytes + lo, addr + lo, hi - lo, id);
 		if (CLV_LIKELY(at == hi))
@@ -116,6 +109,21 @@ enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr
 		return CLV_PATTERN_WRONG;
 	}
 	return CLV_PATTERN_GOOD;
+}
+
+bool clv_pattern_write(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp, bool full)
+{
+	uint8_t *bytes = clv_sim_bytes(sim, addr, stamp->size, NULL);
+	if (bytes)
+		clv_pattern_fill(bytes, addr, stamp, full);
+	return bytes != NULL;
+}
+
+enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp,
+					   bool full, struct clv_pattern_wrong *wrong)
+{
+	const uint8_t *bytes = clv_sim_bytes(sim, addr, stamp->size, NULL);
+	return bytes ? clv_pattern_compare(bytes, addr, stamp, full, wrong) : CLV_PATTERN_UNMAPPED;
 }
 
 char *clv_pattern_author(uint64_t addr, const struct clv_pattern_wrong *wrong, uint32_t blocks, char *buf, size_t len)

@@ -26,6 +26,7 @@ enum clv_pattern_verdict {
 	CLV_PATTERN_GOOD,
 	CLV_PATTERN_UNMAPPED, /* not all of the block can be touched */
 	CLV_PATTERN_WRONG,    /* other bytes than were written */
+	CLV_PATTERN_REFUSED,  /* the device does no work on it */
 };
 
 struct clv_pattern_wrong {
@@ -40,6 +41,11 @@ bool clv_pattern_write(struct clv_driver *sim, uint64_t addr, const struct clv_s
 /* `wrong` is set if the verdict is CLV_PATTERN_WRONG. */
 enum clv_pattern_verdict clv_pattern_check(struct clv_driver *sim, uint64_t addr, const struct clv_stamp *stamp,
 					   bool full, struct clv_pattern_wrong *wrong);
+
+/* The same of a copy of the block, aligned to 8 bytes. */
+void clv_pattern_fill(uint8_t *bytes, uint64_t addr, const struct clv_stamp *stamp, bool full);
+enum clv_pattern_verdict clv_pattern_compare(const uint8_t *bytes, uint64_t addr, const struct clv_stamp *stamp,
+					     bool full, struct clv_pattern_wrong *wrong);
 
 /* Who may have written the word found at `addr`, in words: another block, nobody (fresh memory), or unknown. `blocks`
  * is the number of blocks so far. Returns buf. */

@@ -30,7 +30,7 @@ bool clv_stress_wrong(struct stress_round *r, unsigned thread, uint64_t op, cons
 /* ---- the books, between phases: no thread is at work and no call fails ---- */
 
 struct books {
-	uint64_t live[STRESS_DEVICES];
+	uint64_t live[CLV_STRESS_DEVICES];
 	uint64_t blocks, allocs, frees, failures;
 };
 
@@ -39,7 +39,7 @@ static void add_up(const struct stress_round *r, struct books *books)
 	memset(books, 0, sizeof(*books));
 	for (unsigned i = 0; i <= r->config->threads; i++) {
 		const struct stress_worker *w = &r->workers[i];
-		for (unsigned d = 0; d < STRESS_DEVICES; d++)
+		for (unsigned d = 0; d < CLV_STRESS_DEVICES; d++)
 			books->live[d] += w->live[d];
 		books->blocks += w->block_count;
 		books->allocs += w->counts.allocs;
@@ -73,7 +73,7 @@ static bool balance(struct stress_round *r)
 		if (answer)
 			return clv_stress_wrong(r, 0, 0, "cleave_heap_get_stats answers %d", answer);
 		if (!equal(r, "live bytes", s.live_bytes, ours.live[d]) ||
-		    !equal(r, "held bytes", s.held_bytes, clv_sim_used(r->sim, d)))
+		    !equal(r, "held bytes", s.held_bytes, r->device->ops->used(r->device, d)))
 			return false;
 		if (s.live_bytes + s.rounding_bytes + s.free_bytes != s.held_bytes)
 			return clv_stress_wrong(r, 0, 0,
@@ -160,17 +160,19 @@ static bool run_phase(struct stress_round *r, uint64_t ops, struct clv_error *er
 static bool open_round(struct stress_round *r, struct clv_error *err)
 {
 	const struct clv_stress_config *c = r->config;
-	struct clv_sim_config sim = {.devices = (int)r->plan.devices,
-				     .capacity = c->capacity,
-				     .backing = true,
-				     .manual = r->plan.manual,
-				     .event_lag_ns = r->plan.event_lag_ns};
+	const struct clv_stress_device_config device = {.devices = (int)r->plan.devices,
+							.capacity = c->capacity,
+							.manual = r->plan.manual,
+							.event_lag_ns = r->plan.event_lag_ns};
 	char why[512] = "out of host memory";
 	r->workers = calloc(c->threads + 1, sizeof(*r->workers));
-	r->sim = clv_sim_open(&sim);
-	if (!r->workers || !r->sim || !clv_stress_streams_open(r))
-		return clv_error_set(err, "out of host memory, or of files, for the simulated device");
-	struct clv_driver *driver = r->fault = clv_fault_open(r->sim, NULL);
+	r->device = c->cuda ? clv_stress_cuda_open(&device, c->cuda, err) : clv_stress_sim_open(&device, err);
+	if (!r->device)
+		return false;
+	r->driver = r->device->driver;
+	if (!r->workers || !clv_stress_streams_open(r))
+		return clv_error_set(err, "out of host memory");
+	struct clv_driver *driver = r->fault = clv_fault_open(r->driver, NULL);
 	if (driver && c->wrap)
 		driver = r->wrap = c->wrap(driver, c->wrap_arg);
 	if (!driver)
@@ -182,7 +184,7 @@ static bool open_round(struct stress_round *r, struct clv_error *err)
 		w->round = r;
 		w->number = i;
 		w->rng.state = clv_mix64(r->seed * (CLV_STRESS_THREADS + 1) + i);
-		if (r->sim->event_create(r->sim, &w->event, 0) != CLV_OK)
+		if (r->driver->event_create(r->driver, &w->event, 0) != CLV_OK)
 			return clv_error_set(err, "out of host memory");
 	}
 	return true;
@@ -205,7 +207,7 @@ static bool gather(struct stress_round *r)
 		for (size_t b = 0; b < from->block_count; b++)
 			to->blocks[to->block_count++] = from->blocks[b];
 		from->block_count = 0;
-		for (unsigned d = 0; d < STRESS_DEVICES; d++) {
+		for (unsigned d = 0; d < CLV_STRESS_DEVICES; d++) {
 			to->live[d] += from->live[d];
 			from->live[d] = 0;
 		}
@@ -234,16 +236,16 @@ static bool empty_heap(struct stress_round *r)
 		int answer = cleave_heap_trim(r->heap, d, 0, NULL);
 		if (answer)
 			return clv_stress_wrong(r, 0, 0, "a trim of the empty heap answers %d", answer);
-		if (clv_sim_used(r->sim, d))
+		if (r->device->ops->used(r->device, d))
 			return clv_stress_wrong(r, 0, 0, "all is freed and trimmed, but %" PRIu64 " bytes are held",
-						clv_sim_used(r->sim, d));
+						r->device->ops->used(r->device, d));
 	}
 	return !atomic_load(&r->stop) && balance(r);
 }
 
 static void close_round(struct stress_round *r)
 {
-	if (r->heap && r->sim)
+	if (r->heap && r->device)
 		clv_stress_settle(r);
 	cleave_heap_close(r->heap);
 	for (unsigned i = 0; r->workers && i <= r->config->threads; i++) {
@@ -257,7 +259,7 @@ static void close_round(struct stress_round *r)
 			free(w->blocks[b]);
 		free(w->blocks);
 		if (w->event)
-			r->sim->event_destroy(r->sim, w->event);
+			r->driver->event_destroy(r->driver, w->event);
 	}
 	for (unsigned i = 0; i < STRESS_EXCHANGE; i++)
 		free(atomic_load(&r->exchange[i]));
@@ -266,7 +268,7 @@ static void close_round(struct stress_round *r)
 	r->out->bytes_written += atomic_load(&r->bytes_written);
 	r->out->bytes_checked += atomic_load(&r->bytes_checked);
 	if (r->heap && !atomic_load(&r->stop)) {
-		const char *leaks = clv_sim_leaks(r->sim);
+		const char *leaks = r->device->ops->leaks(r->device);
 		if (leaks)
 			clv_stress_wrong(r, 0, 0, "the heap is closed, and there is still a %s of its", leaks);
 	}
@@ -275,8 +277,8 @@ static void close_round(struct stress_round *r)
 		r->wrap->close(r->wrap);
 	if (r->fault)
 		r->fault->close(r->fault);
-	if (r->sim)
-		r->sim->close(r->sim);
+	if (r->device)
+		r->device->ops->close(r->device);
 	free(r->workers);
 }
 

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * stress: random work on the heap over a simulated device whose memory is real, every block's contents checked. A run
- * owns all that it makes; runs do not share anything.
+ * stress: random work on the heap over a simulated device whose memory is real, or over GPUs, every block's contents
+ * checked. A run owns all that it makes; runs do not share anything.
  *
  * A run is cut into rounds of CLV_STRESS_ROUND operations. A round has a device and a heap of its own and everything
  * in it follows from its seed, which is the run's plus the round's number: round r of seed s is round 0 of seed s + r,
- * so that what goes wrong late is repeated at once. With one thread a round is the same each time; with more the order
- * in which threads come is the system's.
+ * so that what goes wrong late is repeated at once. With one thread, on a simulated device, a round is the same each time;
+ * else the order in which threads come, or work is done, is the system's.
  */
 #ifndef CLV_STRESS_H
 #define CLV_STRESS_H
 
 #include "../base/error.h"
-#include "../driver/driver.h"
+#include "../driver/cuda_program.h"
 
 #define CLV_STRESS_ROUND 50000u
 #define CLV_STRESS_THREADS 64u
 #define CLV_STRESS_STREAMS 1024u
+#define CLV_STRESS_DEVICES 2u /* at most so many are worked on */
 
 struct clv_stress_config {
 	uint64_t ops;
@@ -27,6 +28,7 @@ struct clv_stress_config {
 	bool faults;          /* calls of the driver fail by chance */
 	bool full;            /* every byte is checked, else samples (pattern.h) */
 	const char *settings; /* of the heap; NULL: drawn anew for each round */
+	struct clv_cuda_program *cuda; /* on these GPUs, borrowed; NULL: on a simulated device */
 
 	/* Tests put a driver of their own between the heap and the device, to see that what it does wrong is found.
 	 * It wraps `inner`, which it does not own, and is closed before it. NULL: none. */

@@ -6,20 +6,18 @@
  * What threads share: the streams (each has a lock: taken for reading while something is put on the stream, for
  * writing by who destroys it, and that one only if it is to be had at once, so that nobody waits in a circle), the
  * exchange (atomic), the first wrong thing and the limits (a mutex each). Blocks and workers belong to one thread at a
- * time. Callbacks of the simulated device take no lock of ours but `wrong_lock`.
+ * time. Callbacks of the device take no lock of ours but `wrong_lock`.
  */
 #ifndef CLV_STRESS_INTERNAL_H
 #define CLV_STRESS_INTERNAL_H
 
 #include "../driver/fault.h"
-#include "../driver/sim.h"
-#include "pattern.h"
+#include "device.h"
 #include "stress.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define STRESS_DEVICES 2u
 #define STRESS_USES 4u
 #define STRESS_EXCHANGE 16u
 #define STRESS_PHASE 5000u /* operations, of all threads together */
@@ -108,7 +106,7 @@ struct stress_worker {
 	clv_event event; /* the program's own, recorded again and again */
 	struct stress_block **blocks;
 	size_t block_count, block_room;
-	uint64_t live[STRESS_DEVICES]; /* bytes, each block rounded up to 512 B */
+	uint64_t live[CLV_STRESS_DEVICES]; /* bytes, each block rounded up to 512 B */
 	uint32_t relief;               /* so many frees are to come, since a request failed */
 	uint64_t digest;
 	struct clv_stress_counts counts;
@@ -120,17 +118,17 @@ struct stress_round {
 	struct stress_plan plan;
 	struct stress_phase phase;
 
-	struct clv_driver *sim, *fault, *wrap; /* the heap's driver is the wrap, if there is one, else the fault */
+	struct clv_stress_device *device;
+	struct clv_driver *driver, *fault, *wrap; /* the device's; the heap's is the wrap, if there is one, else the fault */
 	cleave_heap *heap;
 	struct stress_stream *streams;
 	unsigned stream_count, streams_ready; /* locks made */
-	_Atomic uint64_t next_stream;
 	_Atomic uint32_t next_block;
 	_Atomic(struct stress_block *) exchange[STRESS_EXCHANGE];
 	struct stress_worker *workers;
 
 	pthread_mutex_t limit_lock; /* guards limit and headroom, and the setting of both */
-	uint64_t limit[STRESS_DEVICES], headroom[STRESS_DEVICES];
+	uint64_t limit[CLV_STRESS_DEVICES], headroom[CLV_STRESS_DEVICES];
 
 	/* One thread, one device: how often the heap had asked what is free when that last changed behind its back,
 	 * and how often we have asked ourselves. */

@@ -66,7 +66,7 @@ static struct stress_block *random_block(struct stress_worker *w)
 static uint64_t ask_free(struct stress_round *r, int device)
 {
 	uint64_t left = 0;
-	r->sim->mem_get_info(r->sim, device, &left, NULL);
+	r->driver->mem_get_info(r->driver, device, &left, NULL);
 	r->own_asks++;
 	return left;
 }
@@ -74,7 +74,7 @@ static uint64_t ask_free(struct stress_round *r, int device)
 static uint64_t heap_asks(struct stress_round *r)
 {
 	struct clv_call_counts counts;
-	r->sim->counts(r->sim, &counts);
+	r->driver->counts(r->driver, &counts);
 	return counts.calls[CLV_CALL_mem_get_info] - r->own_asks;
 }
 
@@ -130,7 +130,8 @@ static bool right_refusal(struct stress_worker *w, int device, uint64_t size, in
 static bool right_growth(struct stress_worker *w, int device, uint64_t used_before)
 {
 	struct stress_round *r = w->round;
-	uint64_t used = clv_sim_used(r->sim, device), limit = r->limit[device], headroom = r->headroom[device];
+	uint64_t used = r->device->ops->used(r->device, device), limit = r->limit[device],
+		 headroom = r->headroom[device];
 	if (used <= used_before)
 		return true;
 	if (limit && used > limit)
@@ -181,7 +182,7 @@ static void begin_block(struct stress_worker *w, struct stress_block *b, struct 
 static bool serve(struct stress_worker *w, struct stress_block *b, struct stress_use on, bool any)
 {
 	struct stress_round *r = w->round;
-	uint64_t used = stress_alone(r) ? clv_sim_used(r->sim, b->device) : 0;
+	uint64_t used = stress_alone(r) ? r->device->ops->used(r->device, b->device) : 0;
 	cleave_stream stream = any ? CLEAVE_STREAM_ANY : stress_stream_of(r, on.stream);
 	int answer = cleave_alloc(r->heap, b->device, stream, b->size, &b->addr);
 	digest(w, answer ? (uint64_t)answer : b->addr);
@@ -381,11 +382,11 @@ static void do_time(struct stress_worker *w)
 {
 	struct stress_round *r = w->round;
 	if (!r->plan.manual) {
-		clv_sim_advance(r->sim, clv_rng_below(&w->rng, 8 * r->phase.work_ns));
+		r->device->ops->pass_time(r->device, clv_rng_below(&w->rng, 8 * r->phase.work_ns));
 		return;
 	}
 	struct stress_use on = clv_stress_enter(r, (uint32_t)clv_rng_below(&w->rng, r->stream_count));
-	clv_sim_complete(r->sim, stress_stream_of(r, on.stream));
+	r->device->ops->complete(r->device, stress_stream_of(r, on.stream));
 	clv_stress_leave(r, on);
 }
 
@@ -438,9 +439,9 @@ static void do_trim(struct stress_worker *w)
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices);
 	uint64_t keep = clv_rng_below(&w->rng, 2) ? 0 : clv_rng_below(&w->rng, r->config->capacity), released = 0;
-	uint64_t before = clv_sim_used(r->sim, device);
+	uint64_t before = r->device->ops->used(r->device, device);
 	int answer = cleave_heap_trim(r->heap, device, keep, &released);
-	uint64_t after = clv_sim_used(r->sim, device);
+	uint64_t after = r->device->ops->used(r->device, device);
 	if (answer)
 		WRONG(w, "cleave_heap_trim answers %d", answer);
 	else if (stress_alone(r) && before - after != released)
@@ -469,7 +470,7 @@ static void do_limit(struct stress_worker *w)
 	struct stress_round *r = w->round;
 	int device = (int)clv_rng_below(&w->rng, r->plan.devices), answer = 0;
 	uint64_t capacity = r->config->capacity, kind = clv_rng_range(&w->rng, 2, 9);
-	uint64_t part = clv_rng_range(&w->rng, capacity / 4, capacity), used = clv_sim_used(r->sim, device);
+	uint64_t part = clv_rng_range(&w->rng, capacity / 4, capacity), used = r->device->ops->used(r->device, device);
 	if (pthread_mutex_trylock(&r->limit_lock))
 		return;
 	if (kind < 5) {
@@ -481,7 +482,7 @@ static void do_limit(struct stress_worker *w)
 		r->headroom[device] = kind == 7 ? 0 : part / 8;
 		answer = cleave_heap_set_headroom(r->heap, device, r->headroom[device]);
 	} else {
-		clv_sim_set_foreign(r->sim, device, clv_rng_below(&w->rng, 2) ? 0 : part / 4);
+		r->device->ops->set_foreign(r->device, device, clv_rng_below(&w->rng, 2) ? 0 : part / 4);
 		/* which of two devices the heap asked about, and which answers got lost, is not known */
 		if (stress_alone(r))
 			r->asked_before = r->plan.devices > 1 || r->config->faults ? UINT64_MAX : heap_asks(r);

@@ -27,7 +27,9 @@ void clv_stress_plan_round(struct stress_plan *plan, const struct clv_stress_con
 		"", "", "growth:tight", "cache:off", "frame:2MiB", "frame:64MiB", "growth:tight,cache:off",
 	};
 	static const uint64_t lags[] = {0, 0, 5 * 1000, 200 * 1000};
-	plan->devices = chance(rng, 250) && config->streams >= STRESS_DEVICES ? STRESS_DEVICES : 1;
+	plan->devices = chance(rng, 250) && config->streams >= CLV_STRESS_DEVICES ? CLV_STRESS_DEVICES : 1;
+	if (config->cuda && plan->devices > (unsigned)config->cuda->devices)
+		plan->devices = (unsigned)config->cuda->devices;
 	plan->manual = chance(rng, 300);
 	plan->event_lag_ns = lags[clv_rng_below(rng, CLV_ARRAY_LEN(lags))];
 	plan->settings = settings[clv_rng_below(rng, CLV_ARRAY_LEN(settings))];

@@ -13,22 +13,21 @@
 
 /* A piece of work on a stream. It has copies of all that it needs, since the block is forgotten when it is freed. */
 struct work {
+	struct clv_stress_work base;
 	struct stress_round *round;
-	cleave_ptr addr;
-	struct clv_stamp stamp;
 	uint64_t op, made;
 	uint32_t stream;
 	unsigned thread;
-	bool write;
 };
 
 #define BY_HOST UINT32_MAX
 
 /* ---- streams ---- */
 
-static cleave_stream new_stream(struct stress_round *r, uint32_t index)
+static bool new_stream(struct stress_round *r, uint32_t index)
 {
-	return (cleave_stream){.id = atomic_fetch_add(&r->next_stream, 1) + 1, .handle = 0x1000 + index};
+	struct stress_stream *s = &r->streams[index];
+	return r->device->ops->new_stream(r->device, s->device, index, &s->stream);
 }
 
 bool clv_stress_streams_open(struct stress_round *r)
@@ -42,15 +41,20 @@ bool clv_stress_streams_open(struct stress_round *r)
 		if (pthread_rwlock_init(&s->lock, NULL))
 			return false;
 		s->device = (int)(r->streams_ready % r->plan.devices);
-		s->stream = new_stream(r, r->streams_ready);
+		if (!new_stream(r, r->streams_ready)) {
+			pthread_rwlock_destroy(&s->lock);
+			return false;
+		}
 	}
 	return true;
 }
 
 void clv_stress_streams_close(struct stress_round *r)
 {
-	for (unsigned i = 0; i < r->streams_ready; i++)
+	for (unsigned i = 0; i < r->streams_ready; i++) {
+		r->device->ops->end_stream(r->device, r->streams[i].stream);
 		pthread_rwlock_destroy(&r->streams[i].lock);
+	}
 	free(r->streams);
 }
 
@@ -91,7 +95,7 @@ static bool enter_again(struct stress_round *r, struct stress_use use)
 void clv_stress_settle(struct stress_round *r)
 {
 	for (unsigned i = 0; i < r->stream_count; i++)
-		clv_sim_complete(r->sim, r->streams[i].stream);
+		r->device->ops->complete(r->device, r->streams[i].stream);
 }
 
 void clv_stress_order(struct stress_worker *w, struct stress_use from, struct stress_use to, bool wait)
@@ -102,10 +106,10 @@ void clv_stress_order(struct stress_worker *w, struct stress_use from, struct st
 		return;
 	cleave_stream before = stress_stream_of(r, from.stream), after = stress_stream_of(r, to.stream);
 	if (wait) {
-		r->sim->stream_synchronize(r->sim, before);
+		r->driver->stream_synchronize(r->driver, before);
 	} else {
-		r->sim->event_record(r->sim, w->event, before);
-		r->sim->stream_wait_event(r->sim, after, w->event);
+		r->driver->event_record(r->driver, w->event, before);
+		r->driver->stream_wait_event(r->driver, after, w->event);
 	}
 	w->counts.crossings++;
 	clv_stress_leave(r, from);
@@ -116,7 +120,7 @@ void clv_stress_await(struct stress_worker *w, const struct stress_block *b)
 	struct stress_round *r = w->round;
 	for (unsigned i = 0; i < b->use_count; i++)
 		if (enter_again(r, b->uses[i])) {
-			r->sim->stream_synchronize(r->sim, stress_stream_of(r, b->uses[i].stream));
+			r->driver->stream_synchronize(r->driver, stress_stream_of(r, b->uses[i].stream));
 			clv_stress_leave(r, b->uses[i]);
 		}
 }
@@ -130,11 +134,15 @@ void clv_stress_destroy_stream(struct stress_worker *w, uint32_t index)
 	if (pthread_rwlock_trywrlock(&s->lock))
 		return;
 	if (clv_rng_below(&w->rng, 2))
-		r->sim->stream_synchronize(r->sim, s->stream);
+		r->driver->stream_synchronize(r->driver, s->stream);
 	int answer = cleave_stream_destroyed(r->heap, s->device, s->stream);
 	if (answer == 0) {
-		r->sim->stream_synchronize(r->sim, s->stream);
-		s->stream = new_stream(r, index);
+		r->driver->stream_synchronize(r->driver, s->stream);
+		r->device->ops->end_stream(r->device, s->stream);
+		if (!new_stream(r, index)) {
+			atomic_store(&r->no_memory, true);
+			atomic_store(&r->stop, true);
+		}
 		s->life++;
 		w->counts.streams_destroyed++;
 	} else if (answer != -EIO || !r->config->faults || !w->op) {
@@ -151,73 +159,84 @@ static void tell_wrong(const struct work *k, enum clv_pattern_verdict verdict, c
 	if (k->stream != BY_HOST)
 		snprintf(by, sizeof(by), "stream %" PRIu32, k->stream);
 	if (verdict == CLV_PATTERN_UNMAPPED)
-		snprintf(what, sizeof(what), "is not mapped when %s %s it", by, k->write ? "writes" : "reads");
+		snprintf(what, sizeof(what), "is not mapped when %s %s it", by, k->base.write ? "writes" : "reads");
+	else if (verdict == CLV_PATTERN_REFUSED)
+		snprintf(what, sizeof(what),
+			 "is not touched: the GPU refuses, or does not end, the work by which %s %s it", by,
+			 k->base.write ? "writes" : "reads");
 	else
 		snprintf(what, sizeof(what),
 			 "has 0x%02x instead of 0x%02x at byte %" PRIu64 " when %s reads it: there is %s", wrong->found,
 			 wrong->expected, wrong->offset, by,
-			 clv_pattern_author(k->addr, wrong, atomic_load(&k->round->next_block), who, sizeof(who)));
+			 clv_pattern_author(k->base.addr, wrong, atomic_load(&k->round->next_block), who, sizeof(who)));
 	clv_stress_wrong(k->round, k->thread, k->op,
 			 "block %" PRIu32 " (%" PRIu64 " bytes at 0x%" PRIx64 ", allocated in operation %" PRIu64
 			 ", written on stream %u, generation %u) %s",
-			 k->stamp.block, k->stamp.size, k->addr, k->made, k->stamp.stream, k->stamp.generation, what);
+			 k->base.stamp.block, k->base.stamp.size, k->base.addr, k->made, k->base.stamp.stream,
+			 k->base.stamp.generation, what);
 }
 
-static void do_work(const struct work *k)
+static void count(const struct work *k, enum clv_pattern_verdict verdict, const struct clv_pattern_wrong *wrong)
 {
 	struct stress_round *r = k->round;
-	bool full = r->config->full;
+	const struct clv_stress_work *w = &k->base;
 	if (atomic_load_explicit(&r->stop, memory_order_relaxed))
 		return;
-	enum clv_pattern_verdict verdict;
-	struct clv_pattern_wrong wrong = {0};
-	if (k->write)
-		verdict = clv_pattern_write(r->sim, k->addr, &k->stamp, full) ? CLV_PATTERN_GOOD : CLV_PATTERN_UNMAPPED;
-	else
-		verdict = clv_pattern_check(r->sim, k->addr, &k->stamp, full, &wrong);
 	if (verdict != CLV_PATTERN_GOOD)
-		tell_wrong(k, verdict, &wrong);
-	atomic_fetch_add_explicit(k->write ? &r->written : &r->checked, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(k->write ? &r->bytes_written : &r->bytes_checked, k->stamp.size,
+		tell_wrong(k, verdict, wrong);
+	atomic_fetch_add_explicit(w->write ? &r->written : &r->checked, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(w->write ? &r->bytes_written : &r->bytes_checked, w->stamp.size,
 				  memory_order_relaxed);
 }
 
-static void run_work(void *arg)
+static void happened(struct clv_stress_work *base, enum clv_pattern_verdict verdict,
+		     const struct clv_pattern_wrong *wrong)
 {
-	do_work(arg);
-	free(arg);
+	struct work *k = CLV_CONTAINER_OF(base, struct work, base);
+	count(k, verdict, wrong);
+	free(k);
 }
 
-static struct work work_of(const struct stress_worker *w, const struct stress_block *b, uint32_t stream, bool write)
+static struct work *work_of(const struct stress_worker *w, const struct stress_block *b, uint32_t stream, bool write)
 {
-	return (struct work){.round = w->round,
-			     .addr = b->addr,
-			     .stamp = b->stamp,
-			     .op = w->op,
-			     .made = b->made,
-			     .stream = stream,
-			     .thread = w->number,
-			     .write = write};
-}
-
-bool clv_stress_launch(struct stress_worker *w, const struct stress_block *b, struct stress_use on, bool write)
-{
-	struct stress_round *r = w->round;
 	struct work *k = malloc(sizeof(*k));
-	uint64_t ns = clv_rng_below(&w->rng, r->phase.work_ns + 1);
-	if (k) {
-		*k = work_of(w, b, on.stream, write);
-		if (clv_sim_launch(r->sim, stress_stream_of(r, on.stream), ns, run_work, k) == CLV_OK)
-			return true;
-		free(k);
-	}
+	if (k)
+		*k = (struct work){.base = {.device = b->device,
+					    .addr = b->addr,
+					    .stamp = b->stamp,
+					    .write = write,
+					    .full = w->round->config->full,
+					    .stop = &w->round->stop,
+					    .happened = happened},
+				   .round = w->round,
+				   .op = w->op,
+				   .made = b->made,
+				   .stream = stream,
+				   .thread = w->number};
+	return k;
+}
+
+static bool out_of_memory(struct stress_round *r, struct work *k)
+{
+	free(k);
 	atomic_store(&r->no_memory, true);
 	atomic_store(&r->stop, true);
 	return false;
 }
 
+bool clv_stress_launch(struct stress_worker *w, const struct stress_block *b, struct stress_use on, bool write)
+{
+	struct stress_round *r = w->round;
+	struct work *k = work_of(w, b, on.stream, write);
+	uint64_t ns = clv_rng_below(&w->rng, r->phase.work_ns + 1);
+	return (k && r->device->ops->launch(r->device, stress_stream_of(r, on.stream), ns, &k->base)) ||
+	       out_of_memory(r, k);
+}
+
 void clv_stress_touch(struct stress_worker *w, const struct stress_block *b, bool write)
 {
-	struct work k = work_of(w, b, BY_HOST, write);
-	do_work(&k);
+	struct stress_round *r = w->round;
+	struct work *k = work_of(w, b, BY_HOST, write);
+	if (!k || !r->device->ops->touch(r->device, &k->base))
+		out_of_memory(r, k);
 }

@@ -33,7 +33,9 @@ static bool mapped_for(int device, uint64_t addr, uint64_t size)
 uint8_t *fc_bytes(const struct fc_context *context, uint64_t addr, uint64_t size)
 {
 	const struct fc_block *b = fc_block_at(addr);
-	if (b && size > b->size - (addr - b->addr))
+	/* stream-ordered memory may be another block's by now, and is still right to be touched by work from before that */
+	bool ordered = b && (b->kind == FC_POOL || b->kind == FC_GRAPH);
+	if (b && !ordered && size > b->size - (addr - b->addr))
 		return NULL;
 	if (b && (b->kind == FC_HOST || b->kind == FC_REGISTERED || b->kind == FC_MANAGED))
 		return (uint8_t *)(uintptr_t)addr;
@@ -53,10 +55,19 @@ static uint8_t *bytes_of(const struct fc_context *context, uint64_t addr, uint64
 	return host ? (uint8_t *)(uintptr_t)addr : fc_bytes(context, addr, size);
 }
 
+/* When the program asks, it means a block that is live, and all bytes in it. */
+static bool in_block(uint64_t addr, uint64_t size, bool host)
+{
+	const struct fc_block *b = host ? NULL : fc_block_at(addr);
+	return !b || size <= b->size - (addr - b->addr);
+}
+
 CUresult fc_op_check(const struct fc_context *context, const struct fc_op *op)
 {
 	if (op->kind != FC_OP_SET && op->kind != FC_OP_COPY)
 		return CUDA_SUCCESS;
+	if (!in_block(op->to, op->bytes, op->to_host) || (op->kind == FC_OP_COPY && !in_block(op->from, op->bytes, op->from_host)))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (op->bytes && !bytes_of(context, op->to, op->bytes, op->to_host))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (op->kind == FC_OP_COPY && op->bytes && !bytes_of(context, op->from, op->bytes, op->from_host))

@@ -249,16 +249,18 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 		return r;
 	if (p->queue && p->queue != q)
 		fc_push_wait(q, p->queue, p->position);
-	piece_release(p);
 	if (p->size > bytes) {
 		struct fc_piece *rest = fc_alloc(sizeof(*rest));
 		*rest = (struct fc_piece){.next = p->next, .prev = p, .offset = p->offset + bytes,
-					  .size = p->size - bytes, .free = true};
+					  .size = p->size - bytes, .free = true, .queue = p->queue, .position = p->position};
+		if (rest->queue)
+			fc_queue_ref(rest->queue);
 		if (p->next)
 			p->next->prev = rest;
 		p->next = rest;
 		p->size = bytes;
 	}
+	piece_release(p);
 	p->free = false;
 	pool->used += bytes;
 	pool->used_high = clv_max_u64(pool->used_high, pool->used);

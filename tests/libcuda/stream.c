@@ -51,9 +51,9 @@ static void unlink_queue(struct fc_queue *q)
 
 void fc_queue_close(struct fc_queue *q)
 {
+	q->closing = true;
 	if (q->capture)
 		fc_capture_break(q);
-	q->closing = true;
 	if (fc_handle_get(FC_HANDLE_STREAM, q->handle) == q)
 		fc_handle_free(FC_HANDLE_STREAM, q->handle);
 	if (q->worker)

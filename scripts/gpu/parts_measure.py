@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""Parts that measure Cleave beside PyTorch's native allocator, in the same run."""
+import concurrent.futures
+import http.client
+import json
+import random
+import statistics
+import time
+
+from harness import Failed, Skipped, last_json, race
+
+BACKEND = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+
+
+def median_ratio(rows, name, over):
+    """Of the rounds' own ratios, so that what drifts falls out."""
+    return statistics.median(row[name] for row in rows) / statistics.median(row[name] for row in over)
+
+
+def graphs(part):
+    """Sixty graphs of a decode step with growing batch."""
+    command = [part.setup.python, part.work("graphs.py")]
+    labels = ("native", "cleave")
+    found = {}
+    with race(part, {"native": (command, "plain", None), "cleave": (command, "cleave", None)}) as racers:
+        for label in labels:
+            found[label] = racers[label].ask("capture")
+        for racer in racers.values():
+            racer.ask("time") # warm
+        times = {label: [] for label in labels}
+        for number in range(8 if part.setup.long else 5):
+            for label in labels if number % 2 else reversed(labels):
+                times[label].append(racers[label].ask("time"))
+        for label in labels:
+            found[label] |= {name: statistics.median(row[name] for row in times[label]) for name in times[label][0]}
+            for command in ("turns", "overlap", "pairs"):
+                found[label][command] = racers[label].ask(command)
+            found[label]["later_mib"] = racers[label].ask("memory")["mib"]
+    part.note(**found)
+    native, cleave = found["native"], found["cleave"]
+    part.served(racers["cleave"].ended, 60)
+    memory = (max(cleave["captured_mib"], cleave["replayed_mib"]), native["replayed_mib"])
+    part.check("memory at most 5 % over native", memory[0] <= 1.05 * memory[1], f"{memory[0]:.0f} and {memory[1]:.0f} MiB")
+    ratios = {}
+    for size in ("big", "small"):
+        host = median_ratio(times["cleave"], f"host_{size}_us", times["native"])
+        device = median_ratio(times["cleave"], f"device_{size}_us", times["native"])
+        ratios[size] = (host, device)
+        part.check(f"launching the {'largest' if size == 'big' else 'smallest'} graph takes at most 2 % longer", host <= 1.02,
+                   f"{host:.3f}")
+    part.note(host_ratio={size: ratio[0] for size, ratio in ratios.items()},
+              device_ratio={size: ratio[1] for size, ratio in ratios.items()})
+    part.check("native replays are right in turns", native["turns"]["wrong"] == 0, native["turns"])
+    for command, what in (("turns", "in turns"), ("overlap", "on two streams without a wait"), ("pairs", "in pairs without a wait")):
+        part.check(f"replays are right {what}", cleave[command]["wrong"] == 0, cleave[command])
+    part.show(f"{memory[0]:.0f} MiB (native {memory[1]:.0f}), launch {cleave['host_big_us']:.2f}/{cleave['host_small_us']:.2f} us "
+              f"(native {native['host_big_us']:.2f}/{native['host_small_us']:.2f}, x{ratios['big'][0]:.3f}/{ratios['small'][0]:.3f}), "
+              f"device x{ratios['big'][1]:.3f}/{ratios['small'][1]:.3f}, wrong without a wait: 0 asked, "
+              f"{cleave['overlap']['wrong'] + cleave['pairs']['wrong']} found "
+              f"(native {native['overlap']['wrong'] + native['pairs']['wrong']})")
+
+
+def bench(part):
+    """What an allocation and its free cost."""
+    rounds = 12 if part.setup.long else 7
+    command = [part.setup.python, part.work("bench_torch.py")]
+    entries = {"native": (command, "plain", None), "driver": (command, "plain", BACKEND), "cleave": (command, "cleave", None)}
+    torch_ns = measured(part, entries, rounds)
+    medians = {label: statistics.median(row["pair_ns"] for row in rows) for label, rows in torch_ns.items()}
+    part.note(torch_pair_ns=medians)
+    part.show("torch.empty " + ", ".join(f"{label} {value:.0f}" for label, value in medians.items()) + " ns")
+    program = part.compile("bench_pairs.c", "bench_pairs")
+    pairs = measured(part, {"driver": ([program], "plain", None), "cleave": ([program], "cleave", None)}, rounds)
+    sizes = list(pairs["driver"][0])
+    found = {size: {label: statistics.median(row[size] for row in rows) for label, rows in pairs.items()} for size in sizes}
+    part.note(pair_ns=found)
+    part.show("pairs " + ", ".join(f"{size} B {one['cleave']:.0f} (driver {one['driver']:.0f})" for size, one in found.items()))
+
+
+def measured(part, entries, rounds):
+    rows = {label: [] for label in entries}
+    with race(part, entries) as racers:
+        order = list(racers)
+        for _ in range(rounds):
+            for label in order:
+                rows[label].append(racers[label].ask("go"))
+            order = order[1:] + order[:1]
+    for label, racer in racers.items():
+        done = racer.ended
+        part.check(f"{label}: the library is {'' if label == 'cleave' else 'not '}loaded",
+                   bool(done.result.get("preloaded")) == (label == "cleave"))
+        if label == "cleave":
+            part.served(done, 1000 * rounds)
+    return rows
+
+
+GROUP = 16
+WORDS = "a batch of requests waits until the model has answered what came before it and memory is free again".split()
+
+
+def requests_of(group):
+    """The same for every server: prompts of very different lengths, answers too."""
+    rng = random.Random(group)
+    for index in range(GROUP):
+        yield {"group": group, "index": index, "prompt": " ".join(rng.choices(WORDS, k=rng.randint(20, 900))),
+               "tokens": rng.randint(24, 64)}
+
+
+def call(port, method, path, body=None, timeout=120):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status != 200:
+            raise Failed(f"the server answered {answer.status}: {text[:200]}")
+        return json.loads(text)
+    except (OSError, http.client.HTTPException) as error:
+        raise Failed(f"the server does not answer: {type(error).__name__}: {error}") from error
+    finally:
+        connection.close()
+
+
+def slice_of(port, groups):
+    """Sends the requests of the groups, 32 at a time, and returns the answers and the seconds that it took."""
+    asked = [request for group in groups for request in requests_of(group)]
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(2 * GROUP) as clients:
+        answers = list(clients.map(lambda request: call(port, "POST", "/generate", request)["text"], asked))
+    return answers, time.monotonic() - begin
+
+
+def server(part):
+    """An HTTP server under concurrent requests. Both servers run, and get the same requests in turn, so that neither has a
+    better machine; while one works the other waits."""
+    wanted = 120 if part.setup.long else 60
+    command = [part.setup.python, part.work("server.py"), "--group", GROUP]
+    seconds = {"native": 0.0, "cleave": 0.0}
+    ratios, tokens, different, compared = [], 0, 0, 0
+    with race(part, {"native": (command, "plain", None), "cleave": (command, "cleave", None)}) as racers:
+        ports = {label: int(racer.ready.group(1)) for label, racer in racers.items()}
+        for port in ports.values():
+            slice_of(port, range(1000, 1003))
+        first = 0
+        # Leaves room for one more slice, and to look at the servers' statistics.
+        while min(seconds.values()) < wanted and part.left() > 30:
+            groups = range(first, first + 3)
+            first += 3
+            order = list(ports) if len(ratios) % 2 else list(ports)[::-1]
+            answers, took = {}, {}
+            for label in order:
+                answers[label], took[label] = slice_of(ports[label], groups)
+                seconds[label] += took[label]
+            ratios.append(took["native"] / took["cleave"])
+            compared += len(answers["native"])
+            different += sum(a != b for a, b in zip(answers["native"], answers["cleave"]))
+            tokens += sum(request["tokens"] for group in groups for request in requests_of(group))
+        stats = {label: call(port, "GET", "/stats") for label, port in ports.items()}
+        for port in ports.values():
+            call(port, "POST", "/stop", {})
+    if not ratios:
+        raise Failed("there was no time for a single slice")
+    rate = {label: tokens / value for label, value in seconds.items()}
+    ratio = rate["cleave"] / rate["native"]
+    part.note(seconds=seconds, tokens_per_s=rate, ratio=ratio, slice_ratios=ratios, requests=compared, stats=stats)
+    part.check("the library is loaded in one server", stats["cleave"]["preloaded"] and not stats["native"]["preloaded"])
+    part.served(racers["cleave"].ended, tokens)
+    part.check("the same answers", compared and different == 0, f"{different} of {compared} differ")
+    part.check("tokens/s at least 0.98 of native", ratio >= 0.98, f"{ratio:.3f}")
+    part.check("served long enough", min(seconds.values()) >= wanted, f"{min(seconds.values()):.0f} of {wanted} s")
+    part.show(f"{compared} answers, {different} differ; {rate['cleave']:.0f} tokens/s, native {rate['native']:.0f}, "
+              f"x{ratio:.3f} (median of slices x{statistics.median(ratios):.3f}); peak reserved "
+              f"{stats['cleave']['peak_reserved_mib']} MiB, native {stats['native']['peak_reserved_mib']}")
+
+
+def moe(part):
+    """Weights of Kimi-K3's sizes converted on a full GPU. Under Cleave the program sets max_split_size_mb:20, too."""
+    if not part.setup.moe:
+        raise Skipped("needs --moe-convert FILE")
+
+    def convert(label, how, mode, *options):
+        layers = 65 if mode == "stack" else 66
+        command = [part.setup.python] + ([part.work("moe_split.py")] if how == "cleave" else [])
+        done = part.ran(f"{mode}, {label}", command + [part.setup.moe, "--layers", layers, "--mode", mode, *options], how,
+                        timeout=90)
+        found = last_json(done.out, '{"result"') or {}
+        part.check(f"{mode}, {label}: finishes", found.get("result") == "ok", found.get("result", done.why()))
+        found["failures"] = done.served["failures"]
+        if how == "cleave":
+            part.check(f"{mode}, {label}: the stream-ordered backend", done.result.get("backend") == "cudaMallocAsync")
+        return found
+
+    for number, mode in enumerate(("prealloc", "reorder", "stack")):
+        part.note(**{f"{mode}_full": (full := convert("8 MiB of slack", "cleave", mode, "--slack-mib", 8, "--check"))})
+        part.check(f"{mode}, 8 MiB of slack: no request failed", full.get("retries") == full["failures"] == 0,
+                   f"{full.get('retries')} retries, {full['failures']} failures")
+        times = {"plain": [], "cleave": []}
+        for again in range(2 if part.setup.long else 1):
+            order = ("plain", "cleave") if (number + again) % 2 else ("cleave", "plain")
+            for how in order:
+                found = convert("native, 2 GiB of slack" if how == "plain" else "2 GiB of slack", how, mode, "--slack-mib", 2048)
+                part.note(**{f"{mode}_{how}_{again}": found})
+                if found.get("convert_s"):
+                    times[how].append(found["convert_s"])
+        if not times["plain"] or not times["cleave"]:
+            raise Failed(f"{mode}: no time to compare")
+        best = {how: min(values) for how, values in times.items()}
+        part.check(f"{mode}: converts in at most 1.05 of native's time", best["cleave"] <= 1.05 * best["plain"],
+                   f"{best['cleave']:.2f} and {best['plain']:.2f} s")
+        part.show(f"{mode} {full.get('result')}, {best['cleave']:.2f} s (native {best['plain']:.2f}, "
+                  f"x{best['cleave'] / best['plain']:.3f})")

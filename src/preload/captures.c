@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * captures: which streams capture because the program said so. `lock` guards the list.
+ */
+#include "graphs.h"
+
+#include "../host/meta.h"
+
+#include <pthread.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct under_way {
+	uint64_t stream_id; /* on which it began */
+	CUgraph graph;      /* of which nothing is left if the capture fails; NULL: one that was there before */
+	struct under_way *next;
+} *under_way;
+
+static void begun(const struct clv_cuda_stream *s, bool own_graph)
+{
+	struct under_way *u = clv_meta_zalloc(sizeof(*u));
+	if (!u)
+		return; /* the capture then never seems to end, which costs time, no more */
+	*u = (struct under_way){.stream_id = s->stream.id, .graph = own_graph ? clv_capture_info(s).graph : NULL};
+	pthread_mutex_lock(&lock);
+	u->next = under_way;
+	under_way = u;
+	pthread_mutex_unlock(&lock);
+}
+
+/* The capture on this stream is over, if there was one; `failed`: its graph is gone. */
+static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
+{
+	pthread_mutex_lock(&lock);
+	struct under_way **link = &under_way, *u;
+	while (*link && (*link)->stream_id != stream_id)
+		link = &(*link)->next;
+	u = *link;
+	if (u)
+		*link = u->next;
+	pthread_mutex_unlock(&lock);
+	if (!u)
+		return;
+	if (failed && u->graph)
+		clv_handle_forget(u->graph);
+	clv_meta_free(u);
+	clv_cuda_captures_add(p->driver, -1);
+}
+
+void clv_captures_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
+{
+	if (CLV_UNLIKELY(clv_cuda_captures(p->driver)))
+		over(p, s->stream.id, true);
+}
+
+/* What was freed and launched on the stream so far is told by events, as long as they can be recorded on it. From before
+ * the driver's call on others know that a stream captures. */
+static const struct clv_process *about_to_begin(CUstream stream, bool ptsz, struct clv_cuda_stream *s)
+{
+	const struct clv_process *p = clv_process();
+	if (!p || clv_cuda_stream(p->driver, stream, ptsz, s) != CUDA_SUCCESS)
+		return NULL;
+	if (clv_device_usable(p, s->device))
+		clv_heap_stream_mark(p->heap, s->device, s->stream);
+	clv_launches_off(p, s);
+	clv_cuda_captures_add(p->driver, 1);
+	return p;
+}
+
+static CUresult began(const struct clv_process *p, const struct clv_cuda_stream *s, bool own_graph, CUresult r)
+{
+	if (p && r == CUDA_SUCCESS)
+		begun(s, own_graph);
+	else if (p)
+		clv_cuda_captures_add(p->driver, -1);
+	return r;
+}
+
+static CUresult begin(CUstream stream, bool ptsz)
+{
+	struct clv_cuda_stream s;
+	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
+	return began(p, &s, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture, stream));
+}
+
+static CUresult begin_v2(CUstream stream, CUstreamCaptureMode mode, bool ptsz)
+{
+	struct clv_cuda_stream s;
+	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
+	return began(p, &s, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture_v2, stream, mode));
+}
+
+static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
+			       CUstreamCaptureMode mode, bool ptsz)
+{
+	struct clv_cuda_stream s;
+	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
+	return began(p, &s, false,
+		     CLV_PASS_TWIN(ptsz, cuStreamBeginCaptureToGraph, stream, graph, after, edges, count, mode));
+}
+
+static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
+{
+	const struct clv_process *p = clv_process_if_open();
+	struct clv_cuda_stream s;
+	bool known = p && clv_cuda_captures(p->driver) && clv_cuda_stream(p->driver, stream, ptsz, &s) == CUDA_SUCCESS;
+	CUresult r = CLV_PASS_TWIN(ptsz, cuStreamEndCapture, stream, graph);
+	/* a call that is refused, from another thread for one, ends nothing */
+	if (known && (r == CUDA_SUCCESS || clv_capture_info(&s).status == CU_STREAM_CAPTURE_STATUS_NONE))
+		over(p, s.stream.id, r != CUDA_SUCCESS);
+	return r;
+}
+
+#define TWINS(name, params, fn, ...)                                                                                   \
+	EXPORTED CUresult name params                                                                                  \
+	{                                                                                                              \
+		return fn(__VA_ARGS__, false);                                                                         \
+	}                                                                                                              \
+	EXPORTED CUresult name##_ptsz params                                                                           \
+	{                                                                                                              \
+		return fn(__VA_ARGS__, true);                                                                          \
+	}
+
+TWINS(cuStreamBeginCapture, (CUstream stream), begin, stream)
+TWINS(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), begin_v2, stream, mode)
+TWINS(cuStreamBeginCaptureToGraph,
+      (CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
+       CUstreamCaptureMode mode),
+      begin_to_graph, stream, graph, after, edges, count, mode)
+TWINS(cuStreamEndCapture, (CUstream stream, CUgraph *graph), end, stream, graph)

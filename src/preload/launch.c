@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * launch: graphs that have memory of graph streams must not overlap on a device. Which graphs and executables have such
+ * memory is followed by handle from captures through copies, child nodes and updates; a launch of one on another stream
+ * than the last waits for the last on the device. The common case, one stream, costs no call of the driver.
+ *
+ * Not followed: a graph that is taken out of a child node (cuGraphChildGraphNodeGetGraph) and used on its own, and
+ * launches made by device code. Such graphs must not overlap with others by themselves.
+ *
+ * `handles_lock` guards the table of handles, the lock of a device what is known of the last launch there; it is held
+ * during a launch, so that the order of launches is that of what is remembered.
+ */
+#include "graphs.h"
+
+#include "../host/meta.h"
+
+#include <pthread.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#define DEVICES_MAX 64
+#define HANDLES_MIN 256u
+
+/* When streams take turns, so many launches are followed by an event at once: the next stream then waits for the launch
+ * alone, and not for what came after it. */
+#define EAGER_LAUNCHES 64u
+
+/* ---- handles ---- */
+
+/* A graph or an executable; what is not here has no memory of ours. */
+struct handle {
+	const void *key;
+	uint64_t devices; /* whose memory it has */
+	CUgraph parent;   /* of the body of a conditional node: the graph that the node is in */
+};
+
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct handle *handles;
+static size_t handle_room, handle_count; /* a power of two, at most half full */
+static _Atomic bool any_handles;
+
+/* Where a handle is or belongs. */
+static struct handle *place_of(const void *key)
+{
+	size_t i = clv_mix64((uint64_t)(uintptr_t)key) & (handle_room - 1);
+	while (handles[i].key && handles[i].key != key)
+		i = (i + 1) & (handle_room - 1);
+	return &handles[i];
+}
+
+static struct handle *find_handle(const void *key)
+{
+	struct handle *h = handles && key ? place_of(key) : NULL;
+	return h && h->key ? h : NULL;
+}
+
+static bool room_for_handle(void)
+{
+	if (handle_count * 2 < handle_room)
+		return true;
+	size_t before = handle_room, room = before ? before * 2 : HANDLES_MIN;
+	struct handle *old = handles, *grown = clv_meta_zalloc(room * sizeof(*grown));
+	if (!grown)
+		return handle_count + 1 < handle_room;
+	handles = grown;
+	handle_room = room;
+	for (size_t i = 0; i < before; i++)
+		if (old[i].key)
+			*place_of(old[i].key) = old[i];
+	clv_meta_free(old);
+	return true;
+}
+
+static struct handle *make_handle(const void *key)
+{
+	struct handle *h = find_handle(key);
+	if (h || !key || !room_for_handle())
+		return h;
+	h = place_of(key);
+	*h = (struct handle){.key = key};
+	handle_count++;
+	atomic_store_explicit(&any_handles, true, memory_order_relaxed);
+	return h;
+}
+
+static void drop_handle(const void *key)
+{
+	struct handle *h = find_handle(key);
+	if (!h)
+		return;
+	*h = (struct handle){NULL, 0, NULL};
+	handle_count--;
+	/* those behind it may have been pushed there by it */
+	for (size_t i = (size_t)(h - handles + 1) & (handle_room - 1); handles[i].key; i = (i + 1) & (handle_room - 1)) {
+		struct handle moved = handles[i];
+		handles[i] = (struct handle){NULL, 0, NULL};
+		*place_of(moved.key) = moved;
+	}
+}
+
+static bool mark(const void *key, uint64_t devices)
+{
+	for (const void *next; key; key = next) {
+		struct handle *h = make_handle(key);
+		if (!h)
+			return false;
+		h->devices |= devices;
+		next = h->parent;
+	}
+	return true;
+}
+
+bool clv_handle_mark(CUgraph graph, uint64_t devices)
+{
+	pthread_mutex_lock(&handles_lock);
+	bool done = mark(graph, devices);
+	pthread_mutex_unlock(&handles_lock);
+	return done;
+}
+
+CUgraph clv_handle_root(CUgraph graph)
+{
+	pthread_mutex_lock(&handles_lock);
+	for (struct handle *h = find_handle(graph); h && h->parent; h = find_handle(graph))
+		graph = h->parent;
+	pthread_mutex_unlock(&handles_lock);
+	return graph;
+}
+
+void clv_handle_forget(const void *handle)
+{
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&handles_lock);
+	drop_handle(handle);
+	pthread_mutex_unlock(&handles_lock);
+}
+
+static uint64_t devices_of(const void *handle)
+{
+	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
+		return 0;
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = find_handle(handle);
+	uint64_t devices = h ? h->devices : 0;
+	pthread_mutex_unlock(&handles_lock);
+	return devices;
+}
+
+/* `to` has, from now on, what `from` has, and no more unless it is to keep what it had. If host memory is out it has not,
+ * and its launches may overlap: there is nobody to tell. */
+static void inherit(const void *to, const void *from, bool keep)
+{
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = find_handle(from);
+	uint64_t devices = h ? h->devices : 0;
+	if (!keep)
+		drop_handle(to);
+	if (devices && !mark(to, devices))
+		CLV_SAY_ONCE("no host memory to follow graphs by: launches on several streams may disturb each other");
+	pthread_mutex_unlock(&handles_lock);
+}
+
+/* ---- graphs and executables come and go ---- */
+
+/* A call that may need memory of the device is made again after each trim that gave something back. */
+#define RETRY(r, call)                                                                                                 \
+	CUresult r = (call);                                                                                           \
+	for (int step_ = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && clv_trim_for_retry(&step_);)                \
+		r = (call);
+
+static CUresult instantiated(CUresult r, const CUgraphExec *exec, CUgraph graph)
+{
+	if (r == CUDA_SUCCESS && exec)
+		inherit(*exec, graph, false);
+	return r;
+}
+
+EXPORTED CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *bad, char *log, size_t size)
+{
+	RETRY(r, CLV_PASS(cuGraphInstantiate, exec, graph, bad, log, size))
+	return instantiated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *bad, char *log, size_t size)
+{
+	RETRY(r, CLV_PASS(cuGraphInstantiate_v2, exec, graph, bad, log, size))
+	return instantiated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+	RETRY(r, CLV_PASS(cuGraphInstantiateWithFlags, exec, graph, flags))
+	return instantiated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	RETRY(r, CLV_PASS(cuGraphInstantiateWithParams, exec, graph, params))
+	return instantiated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	RETRY(r, CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params))
+	return instantiated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
+{
+	CUresult r = CLV_PASS(cuGraphClone, clone, graph);
+	if (r == CUDA_SUCCESS && clone)
+		inherit(*clone, graph, false);
+	return r;
+}
+
+EXPORTED CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUgraph child)
+{
+	CUresult r = CLV_PASS(cuGraphAddChildGraphNode, node, graph, after, count, child);
+	if (r == CUDA_SUCCESS)
+		inherit(graph, child, true);
+	return r;
+}
+
+/* The begin of CUgraphNodeParams: its type, and of two types what stands first. */
+struct node_params {
+	int type, reserved[3];
+	union {
+		CUgraph child;
+		struct {
+			uint64_t handle;
+			int type;
+			unsigned int size;
+			CUgraph *bodies;
+		} conditional;
+	};
+};
+#define NODE_CHILD 4
+#define NODE_CONDITIONAL 13
+
+/* Bodies are captured into, or filled otherwise, after the node was made. */
+static void add_bodies(CUgraph graph, CUgraph *bodies, unsigned int count)
+{
+	pthread_mutex_lock(&handles_lock);
+	for (unsigned int i = 0; i < count; i++) {
+		drop_handle(bodies[i]);
+		struct handle *h = make_handle(bodies[i]);
+		if (h)
+			h->parent = graph;
+	}
+	pthread_mutex_unlock(&handles_lock);
+}
+
+static CUresult node_added(CUresult r, CUgraph graph, const CUgraphNodeParams *params)
+{
+	const struct node_params *n = (const void *)params;
+	if (r != CUDA_SUCCESS || !n)
+		return r;
+	if (n->type == NODE_CHILD)
+		inherit(graph, n->child, true);
+	else if (n->type == NODE_CONDITIONAL && n->conditional.bodies && clv_process_if_open())
+		add_bodies(graph, n->conditional.bodies, n->conditional.size);
+	return r;
+}
+
+EXPORTED CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeParams *params)
+{
+	return node_added(CLV_PASS(cuGraphAddNode, node, graph, after, count, params), graph, params);
+}
+
+EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
+				    size_t count, CUgraphNodeParams *params)
+{
+	return node_added(CLV_PASS(cuGraphAddNode_v2, node, graph, after, edges, count, params), graph, params);
+}
+
+/* An update that fails may have changed a part. */
+static CUresult updated(CUresult r, CUgraphExec exec, CUgraph graph)
+{
+	inherit(exec, graph, r != CUDA_SUCCESS);
+	return r;
+}
+
+EXPORTED CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *bad, CUgraphExecUpdateResult *result)
+{
+	RETRY(r, CLV_PASS(cuGraphExecUpdate, exec, graph, bad, result))
+	return updated(r, exec, graph);
+}
+
+EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+	RETRY(r, CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info))
+	return updated(r, exec, graph);
+}
+
+
+/* Before the driver's call: another thread may get the same handle as soon as it is free. */
+EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+	clv_handle_forget(exec);
+	return CLV_PASS(cuGraphExecDestroy, exec);
+}
+
+EXPORTED CUresult cuGraphDestroy(CUgraph graph)
+{
+	clv_handle_forget(graph);
+	return CLV_PASS(cuGraphDestroy, graph);
+}
+
+/* ---- launches ---- */
+
+static struct last {
+	pthread_mutex_t lock;
+	bool any; /* else nothing is known to run */
+	bool recorded; /* the event covers it */
+	struct clv_cuda_stream stream;
+	clv_event event;
+	unsigned eager; /* so many launches more are followed by an event */
+} lasts[DEVICES_MAX] = {[0 ... DEVICES_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+static _Atomic uint64_t launches;
+
+uint64_t clv_graphs_launches(void)
+{
+	return atomic_load_explicit(&launches, memory_order_relaxed);
+}
+
+static void record_last(const struct clv_process *p, int device, struct last *l)
+{
+	struct clv_driver *d = p->driver;
+	if (!l->any || l->recorded)
+		return;
+	enum clv_result r = CLV_FAILED;
+	if (l->event || d->event_create(d, &l->event, device) == CLV_OK)
+		r = d->event_record(d, l->event, l->stream.stream);
+	if (r == CLV_OK) {
+		l->recorded = true;
+		return;
+	}
+	/* with its context all of its work is done; else wait here, for want of something better */
+	if (r != CLV_GONE && d->stream_synchronize(d, l->stream.stream) != CLV_OK)
+		CLV_SAY_ONCE("the driver gives no event after a graph: launches on several streams may disturb each other");
+	l->any = false;
+}
+
+static void wait_for_last(const struct clv_process *p, int device, struct last *l, const struct clv_cuda_stream *s)
+{
+	struct clv_driver *d = p->driver;
+	if (CLV_LIKELY(!l->any || l->stream.stream.id == s->stream.id))
+		return;
+	record_last(p, device, l);
+	l->eager = EAGER_LAUNCHES;
+	if (l->any && d->stream_wait_event(d, s->stream, l->event) != CLV_OK)
+		d->event_synchronize(d, l->event);
+}
+
+static void remember_last(const struct clv_process *p, int device, struct last *l, const struct clv_cuda_stream *s)
+{
+	l->any = true;
+	l->recorded = false;
+	l->stream = *s;
+	/* a thread's default stream is not to be named by others */
+	bool of_thread = s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
+	if (CLV_UNLIKELY(l->eager || of_thread)) {
+		l->eager -= l->eager != 0;
+		record_last(p, device, l);
+	}
+}
+
+void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s)
+{
+	if (!clv_graphs_launches())
+		return;
+	for (int d = 0; d < p->driver->devices && d < DEVICES_MAX; d++) {
+		struct last *l = &lasts[d];
+		pthread_mutex_lock(&l->lock);
+		if (l->any && l->stream.stream.id == s->stream.id)
+			record_last(p, d, l);
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
+static CUresult pass_launch(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	RETRY(r, CLV_PASS_TWIN(ptsz, cuGraphLaunch, exec, stream))
+	return r;
+}
+
+#define EACH_DEVICE(d, devices) for (int d = 0; d < DEVICES_MAX && (devices) >> d; d++) if ((devices) >> d & 1)
+
+/* In turn with all others on these devices. */
+static CUresult launch_alone(const struct clv_process *p, uint64_t devices, const struct clv_cuda_stream *s, CUgraphExec exec,
+			     CUstream stream, bool ptsz)
+{
+	EACH_DEVICE(d, devices) {
+		pthread_mutex_lock(&lasts[d].lock);
+		wait_for_last(p, d, &lasts[d], s);
+	}
+	CUresult r = pass_launch(exec, stream, ptsz);
+	atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+	EACH_DEVICE(d, devices) {
+		if (r == CUDA_SUCCESS)
+			remember_last(p, d, &lasts[d], s);
+		pthread_mutex_unlock(&lasts[d].lock);
+	}
+	return r;
+}
+
+static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	const struct clv_process *p = clv_process_if_open();
+	uint64_t devices = p ? devices_of(exec) : 0;
+	struct clv_cuda_stream s;
+	if (CLV_LIKELY(!devices) || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
+		return pass_launch(exec, stream, ptsz);
+	if (CLV_UNLIKELY(clv_cuda_captures(p->driver))) {
+		struct clv_capture_info now = clv_capture_info(&s);
+		if (now.status != CU_STREAM_CAPTURE_STATUS_NONE) { /* it becomes a child of what is captured */
+			CUresult r = pass_launch(exec, stream, ptsz);
+			if (r == CUDA_SUCCESS && now.graph)
+				clv_handle_mark(now.graph, devices);
+			return r;
+		}
+	}
+	return launch_alone(p, devices, &s, exec, stream, ptsz);
+}
+
+EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	return launch(exec, stream, false);
+}
+
+EXPORTED CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return launch(exec, stream, true);
+}

@@ -1,0 +1,860 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory allocated while streams capture, in a program under libcleave-preload.so (LD_PRELOAD is set for this one) and the
+ * test double of libcuda.so.1. What does not speak of addresses holds without the library as well: CLEAVE_UNDER says which
+ * of the two it is.
+ */
+#include "../check_main.h"
+#include "../fakecuda_open.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <time.h>
+
+#define MIB ((size_t)1 << 20)
+#define WORDS(bytes) ((bytes) / 4)
+
+static CUmemoryPool pool;
+
+static bool under(void)
+{
+	return getenv("CLEAVE_UNDER") != NULL;
+}
+
+static CUstream start(const char *memory)
+{
+	setenv("FAKE_CUDA_MEMORY", memory, 1);
+	start_cuda();
+	OK(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	return new_stream(CU_STREAM_NON_BLOCKING);
+}
+
+static CUdeviceptr get(CUstream s, size_t size)
+{
+	CUdeviceptr p = 0;
+	OK(cu.cuMemAllocAsync(&p, size, s));
+	return p;
+}
+
+static void give(CUstream s, CUdeviceptr p)
+{
+	OK(cu.cuMemFreeAsync(p, s));
+}
+
+static void fill(CUstream s, CUdeviceptr p, size_t size, unsigned value)
+{
+	OK(cu.cuMemsetD32Async(p, value, WORDS(size), s));
+}
+
+static void copy(CUstream s, CUdeviceptr to, CUdeviceptr from, size_t size)
+{
+	OK(cu.cuMemcpyDtoDAsync_v2(to, from, size, s));
+}
+
+/* All words of a block have the value. */
+static void holds(CUstream s, CUdeviceptr p, size_t size, unsigned value)
+{
+	unsigned *words = malloc(size);
+	OK(cu.cuMemcpyDtoHAsync_v2(words, p, size, s));
+	OK(cu.cuStreamSynchronize(s));
+	for (size_t i = 0; i < WORDS(size); i++)
+		if (words[i] != value)
+			ck_abort_msg("word %zu of %#llx is %u, not %u", i, p, words[i], value);
+	free(words);
+}
+
+static bool apart(CUdeviceptr a, size_t a_size, CUdeviceptr b, size_t b_size)
+{
+	return a + a_size <= b || b + b_size <= a;
+}
+
+static void begin(CUstream s)
+{
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+static CUgraph end(CUstream s)
+{
+	CUgraph g = NULL;
+	OK(cu.cuStreamEndCapture(s, &g));
+	ck_assert_ptr_nonnull(g);
+	return g;
+}
+
+static CUgraphExec instance(CUgraph g)
+{
+	CUgraphExec x = NULL;
+	OK(cu.cuGraphInstantiateWithFlags(&x, g, 0));
+	return x;
+}
+
+static CUgraphExec end_to_exec(CUstream s)
+{
+	CUgraph g = end(s);
+	CUgraphExec x = instance(g);
+	OK(cu.cuGraphDestroy(g));
+	return x;
+}
+
+static void launch(CUgraphExec x, CUstream s)
+{
+	OK(cu.cuGraphLaunch(x, s));
+}
+
+static uint64_t attribute(CUmemPool_attribute a)
+{
+	cuuint64_t v = 0;
+	OK(cu.cuMemPoolGetAttribute(pool, a, &v));
+	return v;
+}
+
+/* Graphs are gone some time after they were destroyed. */
+static bool comes_down_to(uint64_t bytes)
+{
+	for (int i = 0; i < 10000; i++) {
+		OK(cu.cuMemPoolTrimTo(pool, 0));
+		if (fake.used(0) <= bytes)
+			return true;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return false;
+}
+
+static void finish(void)
+{
+	OK(cu.cuCtxSynchronize());
+	ck_assert_msg(comes_down_to(0), "%llu bytes are still held", (unsigned long long)fake.used(0));
+	ck_assert_uint_eq(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+	ck_assert_int_eq(fake.faults(), 0);
+}
+
+/* ---- one graph ---- */
+
+START_TEST(captures_and_replays)
+{
+	static const size_t sizes[] = {512, 3000, 40000, 3 * MIB, 9 * MIB};
+	CUstream s = start("256MiB");
+	for (unsigned i = 0; i < 5; i++) {
+		size_t size = sizes[i] & ~(size_t)3;
+		CUdeviceptr in = get(s, size);
+		begin(s);
+		CUdeviceptr x = get(s, size), y = get(s, size);
+		copy(s, x, in, size);
+		copy(s, y, x, size);
+		fill(s, x, size, 99);
+		give(s, x);
+		CUgraphExec exec = end_to_exec(s);
+		ck_assert(apart(x, size, in, size) && apart(y, size, in, size) && apart(x, size, y, size));
+		for (unsigned round = 1; round < 4; round++) {
+			fill(s, in, size, 100 * i + round);
+			launch(exec, s);
+			holds(s, y, size, 100 * i + round);
+			if (under()) /* without us a graph must not be launched again before its memory is freed */
+				continue;
+			break;
+		}
+		give(s, y);
+		give(s, in);
+		OK(cu.cuStreamSynchronize(s));
+		OK(cu.cuGraphExecDestroy(exec));
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(reuses_within_one_branch_alone)
+{
+	CUstream s = start("512MiB"), other = new_stream(CU_STREAM_NON_BLOCKING);
+	CUevent fork = new_event(), join = new_event();
+	const size_t size = 6 * MIB, small = 5000;
+	begin(s);
+	CUdeviceptr a = get(s, size), sa = get(s, small);
+	give(s, a);
+	give(s, sa);
+	ck_assert_uint_eq(get(s, size), a);
+	ck_assert_uint_eq(get(s, small), sa);
+	give(s, a);
+	give(s, sa);
+	OK(cu.cuEventRecord(fork, s));
+	OK(cu.cuStreamWaitEvent(other, fork, 0));
+	CUdeviceptr b = get(other, size), sb = get(other, small);
+	ck_assert_msg(apart(a, size, b, size), "two branches share memory");
+	ck_assert_uint_ne(sa, sb);
+	give(other, b);
+	give(other, sb);
+	ck_assert_uint_eq(get(other, size), b); /* of its own */
+	give(other, b);
+	CUdeviceptr again = get(s, size);
+	ck_assert(apart(again, size, b, size));
+	give(s, again);
+	OK(cu.cuEventRecord(join, other));
+	OK(cu.cuStreamWaitEvent(s, join, 0));
+	CUgraphExec first = end_to_exec(s);
+	/* graphs do not overlap: the next one has the same */
+	begin(s);
+	CUdeviceptr c = get(s, size);
+	ck_assert(c == a || c == again);
+	give(s, c);
+	CUgraphExec second = end_to_exec(s);
+	/* and nobody else */
+	CUdeviceptr d = get(s, size), e = get(other, size), sd = get(s, small);
+	ck_assert(apart(d, size, a, size) && apart(d, size, b, size) && apart(e, size, a, size) && apart(e, size, b, size));
+	ck_assert_uint_ne(sd, sa);
+	ck_assert_uint_ne(sd, sb);
+	give(s, d);
+	give(s, sd);
+	give(other, e);
+	OK(cu.cuGraphExecDestroy(first));
+	OK(cu.cuGraphExecDestroy(second));
+	finish();
+}
+END_TEST
+
+/* What a graph has freed is given to nobody while it can be launched, and to anybody when it is gone. */
+START_TEST(memory_comes_back_with_the_graph)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr p;
+	begin(s);
+	CUdeviceptr a = get(s, 40 * MIB);
+	fill(s, a, 40 * MIB, 1);
+	give(s, a);
+	CUgraph g = end(s);
+	CUgraphExec x = instance(g);
+	launch(x, s);
+	OK(cu.cuStreamSynchronize(s));
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	OK(cu.cuGraphDestroy(g)); /* the executable is still there */
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	launch(x, s);
+	OK(cu.cuGraphExecDestroy(x)); /* while it runs */
+	OK(cu.cuStreamSynchronize(s));
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (int i = 0; i < 10000 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+		r = cu.cuMemAllocAsync(&p, 40 * MIB, s);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	OK(r);
+	give(s, p);
+	finish();
+}
+END_TEST
+
+/* Freed after the capture, while the graph can be launched: it stays, and comes back with the graph. */
+START_TEST(a_block_of_a_graph_waits_for_it)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	const size_t size = 8 * MIB;
+	begin(s);
+	CUdeviceptr y = get(s, size);
+	fill(s, y, size, 7);
+	CUgraphExec x = end_to_exec(s);
+	launch(x, s);
+	holds(s, y, size, 7);
+	give(s, y);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(y, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(y, t));
+	CUdeviceptr e[8];
+	for (int i = 0; i < 8; i++) {
+		e[i] = get(i % 2 ? s : t, size);
+		ck_assert(apart(e[i], size, y, size));
+		fill(i % 2 ? s : t, e[i], size, 50 + (unsigned)i);
+	}
+	launch(x, s);
+	for (int i = 0; i < 8; i++)
+		holds(i % 2 ? s : t, e[i], size, 50 + (unsigned)i);
+	give(s, y); /* it was allocated anew by the launch */
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(y, s));
+	for (int i = 0; i < 8; i++)
+		give(i % 2 ? s : t, e[i]);
+	OK(cu.cuGraphExecDestroy(x));
+	/* and one that is freed only when the graph is gone */
+	begin(s);
+	y = get(s, size);
+	CUdeviceptr z = get(s, 700);
+	fill(s, y, size, 8);
+	x = end_to_exec(s);
+	launch(x, s);
+	OK(cu.cuStreamSynchronize(s));
+	OK(cu.cuGraphExecDestroy(x));
+	holds(s, y, size, 8);
+	give(t, y);
+	give(t, z);
+	finish();
+}
+END_TEST
+
+/* Its memory had been another graph's, which is still there: then it goes back to graphs alone. */
+START_TEST(older_graphs_keep_what_was_theirs)
+{
+	CUstream s = start("256MiB");
+	const size_t size = 8 * MIB;
+	begin(s);
+	CUdeviceptr a = get(s, size);
+	fill(s, a, size, 1);
+	give(s, a);
+	CUgraphExec old = end_to_exec(s);
+	begin(s);
+	CUdeviceptr b = get(s, size);
+	fill(s, b, size, 2);
+	CUgraphExec young = end_to_exec(s);
+	ck_assert_uint_eq(a, b);
+	launch(young, s);
+	holds(s, b, size, 2);
+	OK(cu.cuGraphExecDestroy(young));
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	give(s, b);
+	CUdeviceptr e[4];
+	for (int i = 0; i < 4; i++) {
+		e[i] = get(s, size);
+		ck_assert_msg(apart(e[i], size, a, size), "memory of a graph that is still there was given away");
+	}
+	launch(old, s);
+	for (int i = 0; i < 4; i++)
+		give(s, e[i]);
+	OK(cu.cuStreamSynchronize(s));
+	begin(s);
+	CUdeviceptr c = get(s, size);
+	ck_assert_uint_eq(c, a);
+	fill(s, c, size, 3);
+	CUgraphExec third = end_to_exec(s);
+	/* the same, freed while its graph is there and while its stream has work to do */
+	struct gate gate = {0};
+	gate_on(s, &gate);
+	give(s, c);
+	OK(cu.cuGraphExecDestroy(third));
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	for (int i = 0; i < 4; i++) {
+		e[i] = get(s, size);
+		ck_assert_msg(apart(e[i], size, a, size), "memory of a graph that is still there was given away");
+	}
+	gate_open(&gate);
+	for (int i = 0; i < 4; i++)
+		give(s, e[i]);
+	OK(cu.cuGraphExecDestroy(old));
+	finish();
+}
+END_TEST
+
+/* ---- many graphs ---- */
+
+#define GRAPHS 60
+
+START_TEST(sixty_graphs_share)
+{
+	CUstream s = start("1GiB");
+	CUgraphExec x[GRAPHS];
+	CUdeviceptr out[GRAPHS], in = get(s, 512);
+	size_t outs = 0, base = (size_t)fake.used(0);
+	for (unsigned g = 0; g < GRAPHS; g++) { /* the largest last */
+		size_t size = (g + 1) * (MIB / 4);
+		begin(s);
+		CUdeviceptr hidden = get(s, size);
+		fill(s, hidden, size, g);
+		for (int layer = 0; layer < 8; layer++) {
+			CUdeviceptr next = get(s, size), scratch = get(s, 2 * size);
+			fill(s, scratch, size, 77);
+			copy(s, next, hidden, size);
+			give(s, scratch);
+			give(s, hidden);
+			hidden = next;
+		}
+		out[g] = get(s, 4096);
+		copy(s, out[g], hidden, 4096);
+		give(s, hidden);
+		x[g] = end_to_exec(s);
+		outs += 4096;
+	}
+	/* two blocks and the scratch of the largest; frames end at 2 MiB, and holes do not fit exactly */
+	size_t largest = GRAPHS * (MIB / 4) * 4;
+	ck_assert_uint_le(fake.used(0), base + largest + largest / 4 + outs + 8 * MIB);
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned g = 0; g < GRAPHS; g++) {
+			launch(x[g], s);
+			holds(s, out[g], 4096, g);
+		}
+	ck_assert_uint_le(fake.used(0), base + largest + largest / 4 + outs + 8 * MIB);
+	for (unsigned g = 0; g < GRAPHS; g++) {
+		give(s, out[g]);
+		OK(cu.cuGraphExecDestroy(x[g]));
+	}
+	give(s, in);
+	finish();
+}
+END_TEST
+
+/* A graph whose work takes the same temporary memory as that of others, with what it must leave in `out`. */
+struct job {
+	CUgraphExec exec;
+	CUdeviceptr temp, out;
+	unsigned value;
+};
+
+#define JOB_BYTES (64 * 1024)
+
+static struct job make_job(CUstream s, unsigned value)
+{
+	struct job j = {.value = value, .out = get(s, JOB_BYTES)};
+	begin(s);
+	j.temp = get(s, JOB_BYTES);
+	fill(s, j.temp, JOB_BYTES, value);
+	copy(s, j.out, j.temp, JOB_BYTES / 2);
+	copy(s, j.out + JOB_BYTES / 2, j.temp + JOB_BYTES / 2, JOB_BYTES / 2);
+	give(s, j.temp);
+	j.exec = end_to_exec(s);
+	return j;
+}
+
+START_TEST(launches_on_two_streams_take_turns)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job a = make_job(s, 1), b = make_job(s, 2);
+	ck_assert_uint_eq(a.temp, b.temp);
+	/* one stream: no call of the driver */
+	long records = fake.calls("cuEventRecord"), waits = fake.calls("cuStreamWaitEvent");
+	for (int i = 0; i < 10; i++) {
+		launch(a.exec, s);
+		launch(b.exec, s);
+	}
+	ck_assert_int_eq(fake.calls("cuEventRecord"), records);
+	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits);
+	fake.delay(300);
+	for (int i = 0; i < 20; i++) {
+		fill(s, a.out, JOB_BYTES, 0);
+		fill(t, b.out, JOB_BYTES, 0);
+		launch(a.exec, s);
+		launch(b.exec, t);
+		holds(s, a.out, JOB_BYTES, 1);
+		holds(t, b.out, JOB_BYTES, 2);
+	}
+	fake.delay(0);
+	give(s, a.out);
+	give(s, b.out);
+	OK(cu.cuGraphExecDestroy(a.exec));
+	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+END_TEST
+
+/* The stream of the last launch cannot be asked any more: it has ended, it captures, or both. */
+static void launch_after(bool captures, bool ends)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING), u = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job a = make_job(s, 1), b = make_job(s, 2);
+	CUgraph g = NULL;
+	OK(cu.cuStreamSynchronize(s));
+	fake.delay(3000);
+	launch(a.exec, u);
+	if (captures)
+		OK(cu.cuStreamBeginCapture_v2(u, CU_STREAM_CAPTURE_MODE_RELAXED));
+	if (captures && ends)
+		g = end(u);
+	if (ends)
+		OK(cu.cuStreamDestroy_v2(u));
+	launch(b.exec, t);
+	OK(cu.cuStreamSynchronize(t));
+	fake.delay(0);
+	if (captures && !ends)
+		g = end(u);
+	holds(t, b.out, JOB_BYTES, 2);
+	holds(t, a.out, JOB_BYTES, 1);
+	if (g)
+		OK(cu.cuGraphDestroy(g));
+	give(s, a.out);
+	give(s, b.out);
+	OK(cu.cuGraphExecDestroy(a.exec));
+	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+
+START_TEST(the_last_stream_ends)
+{
+	launch_after(false, true);
+}
+END_TEST
+
+START_TEST(the_last_stream_captures)
+{
+	launch_after(true, false);
+}
+END_TEST
+
+START_TEST(the_last_stream_captures_and_ends)
+{
+	launch_after(true, true);
+}
+END_TEST
+
+struct launcher {
+	pthread_t thread;
+	CUcontext context;
+	struct job job;
+	bool own_default; /* stream of the thread */
+};
+
+static void *launch_many(void *arg)
+{
+	struct launcher *l = arg;
+	OK(cu.cuCtxSetCurrent(l->context));
+	CUstream s = l->own_default ? CU_STREAM_PER_THREAD : new_stream(CU_STREAM_NON_BLOCKING);
+	for (int i = 0; i < 30; i++) {
+		fill(s, l->job.out, JOB_BYTES, 0);
+		if (l->own_default)
+			OK(cu.cuGraphLaunch_ptsz(l->job.exec, NULL));
+		else
+			launch(l->job.exec, s);
+		holds(s, l->job.out, JOB_BYTES, l->job.value);
+	}
+	if (!l->own_default)
+		OK(cu.cuStreamDestroy_v2(s));
+	return NULL;
+}
+
+START_TEST(threads_launch_at_once)
+{
+	CUstream s = start("256MiB");
+	struct launcher l[4];
+	for (unsigned i = 0; i < 4; i++) {
+		l[i] = (struct launcher){.job = make_job(s, 10 + i), .own_default = i % 2};
+		OK(cu.cuCtxGetCurrent(&l[i].context));
+	}
+	OK(cu.cuStreamSynchronize(s));
+	fake.delay(100);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&l[i].thread, NULL, launch_many, &l[i]), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(l[i].thread, NULL);
+		give(s, l[i].job.out);
+		OK(cu.cuGraphExecDestroy(l[i].job.exec));
+	}
+	finish();
+}
+END_TEST
+
+/* ---- captures that go wrong, and what goes on beside them ---- */
+
+START_TEST(an_invalid_capture_leaves_nothing)
+{
+	CUstream s = start("256MiB");
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p, q;
+		CUgraph g = (CUgraph)1;
+		begin(s);
+		p = get(s, 5 * MIB);
+		q = get(s, 900);
+		give(s, p);
+		FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuStreamSynchronize(s));
+		FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuMemAllocAsync(&p, 512, s));
+		CUresult r = cu.cuMemFreeAsync(q, s); /* or when it is over */
+		FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(s, &g));
+		ck_assert_ptr_null(g);
+		if (r != CUDA_SUCCESS)
+			give(s, q);
+		p = get(s, 5 * MIB);
+		fill(s, p, 5 * MIB, 3);
+		holds(s, p, 5 * MIB, 3);
+		give(s, p);
+	}
+	/* one that ends with its stream */
+	CUstream t = new_stream(CU_STREAM_NON_BLOCKING);
+	begin(t);
+	CUdeviceptr p = get(t, 5 * MIB);
+	give(t, p);
+	OK(cu.cuStreamDestroy_v2(t));
+	finish();
+}
+END_TEST
+
+static _Atomic bool stop;
+
+/* Ordinary work on other streams, with more memory than is free, so that events are asked. */
+static void *work_beside(void *arg)
+{
+	OK(cu.cuCtxSetCurrent(arg));
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING), t = new_stream(CU_STREAM_NON_BLOCKING);
+	for (unsigned i = 1; !stop; i++) {
+		CUdeviceptr p = get(s, 20 * MIB), q = get(t, 3000);
+		fill(s, p, 4096, i);
+		fill(t, q, 3000 & ~3u, i);
+		unsigned word = 0;
+		OK(cu.cuMemcpyDtoHAsync_v2(&word, p, 4, s));
+		give(s, p);
+		give(t, q);
+		p = get(t, 30 * MIB);
+		give(t, p);
+	}
+	OK(cu.cuStreamDestroy_v2(s));
+	OK(cu.cuStreamDestroy_v2(t));
+	return NULL;
+}
+
+START_TEST(others_go_on_meanwhile)
+{
+	CUstream s = start("128MiB");
+	CUcontext context;
+	pthread_t thread;
+	OK(cu.cuCtxGetCurrent(&context));
+	ck_assert_int_eq(pthread_create(&thread, NULL, work_beside, context), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		OK(cu.cuStreamBeginCapture_v2(s, i % 3)); /* global, of the thread, relaxed */
+		CUdeviceptr a = get(s, 10 * MIB), b = get(s, 2000), c = get(s, 4 * MIB);
+		fill(s, a, 4096, i);
+		copy(s, c, a, 4096);
+		give(s, a);
+		give(s, b);
+		CUgraphExec x = end_to_exec(s);
+		launch(x, s);
+		holds(s, c, 4096, i);
+		give(s, c);
+		OK(cu.cuGraphExecDestroy(x));
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	finish();
+}
+END_TEST
+
+START_TEST(out_of_memory_in_a_capture)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr p, q = get(s, 20 * MIB);
+	begin(s);
+	CUdeviceptr a = get(s, 10 * MIB);
+	fill(s, a, 10 * MIB, 4);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 60 * MIB, s));
+	give(s, a);
+	CUdeviceptr b = get(s, 10 * MIB);
+	fill(s, b, 10 * MIB, 5);
+	CUgraphExec x = end_to_exec(s);
+	launch(x, s);
+	holds(s, b, 10 * MIB, 5);
+	give(s, b);
+	give(s, q);
+	OK(cu.cuGraphExecDestroy(x));
+	finish();
+}
+END_TEST
+
+/* What was freed on a stream before it captures can be used by the capture, and by others meanwhile. */
+START_TEST(frees_from_before_the_capture)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p = get(s, 50 * MIB);
+	give(s, p);
+	begin(s);
+	CUdeviceptr a = get(s, 30 * MIB);
+	give(s, a);
+	CUgraphExec x = end_to_exec(s);
+	OK(cu.cuGraphExecDestroy(x));
+	ck_assert(comes_down_to(0));
+	p = get(s, 50 * MIB);
+	give(s, p);
+	begin(s);
+	CUdeviceptr b = get(t, 50 * MIB);
+	CUgraph g = end(s);
+	OK(cu.cuGraphDestroy(g));
+	give(t, b);
+	ck_assert(comes_down_to(0));
+	/* also when it was so little that no event was worth it */
+	b = get(t, 58 * MIB);
+	p = get(s, 3 * MIB);
+	give(s, p);
+	begin(s);
+	a = get(s, 3 * MIB);
+	give(s, a);
+	OK(cu.cuGraphDestroy(end(s)));
+	give(t, b);
+	finish();
+}
+END_TEST
+
+/* A capture takes what it needs of free memory, and no more. */
+START_TEST(free_memory_stays_free_beside_graphs)
+{
+	CUstream s = start("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p = get(s, 120 * MIB);
+	give(s, p);
+	OK(cu.cuStreamSynchronize(s));
+	CUgraphExec x[8];
+	CUdeviceptr kept[8];
+	for (int i = 0; i < 8; i++) {
+		begin(s);
+		CUdeviceptr a = get(s, 20 * MIB), b = get(s, 10 * MIB);
+		kept[i] = get(s, 512 * 3);
+		give(s, a);
+		give(s, b);
+		x[i] = end_to_exec(s);
+	}
+	p = get(t, 80 * MIB); /* beside 30, and 2 for what is kept */
+	give(t, p);
+	for (int i = 0; i < 8; i++) {
+		give(s, kept[i]);
+		OK(cu.cuGraphExecDestroy(x[i]));
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(what_no_capture_allocated_is_not_freed_in_one)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr p = get(s, 3 * MIB), q = get(s, 600);
+	begin(s);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(q, s));
+	CUdeviceptr a = get(s, 3 * MIB);
+	give(s, a);
+	OK(cu.cuGraphDestroy(end(s)));
+	give(s, p);
+	give(s, q);
+	finish();
+}
+END_TEST
+
+/* ---- graphs in graphs, copies, updates ---- */
+
+START_TEST(a_graph_in_a_graph_keeps_its_memory)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	for (int way = 0; way < 4; way++) {
+		CUdeviceptr p, out = get(s, 4096);
+		begin(s);
+		CUdeviceptr a = get(s, 30 * MIB);
+		fill(s, a, 4096, 6);
+		copy(s, out, a, 4096);
+		give(s, a);
+		CUgraph inner = end(s), outer = NULL;
+		CUgraphExec x = NULL;
+		CUgraphNode node;
+		switch (way) {
+		case 0: /* a launch that is captured */
+			x = instance(inner);
+			begin(t);
+			launch(x, t);
+			outer = end(t);
+			OK(cu.cuGraphExecDestroy(x));
+			break;
+		case 1:
+			OK(cu.cuGraphCreate(&outer, 0));
+			OK(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
+			break;
+		case 2: {
+			struct {
+				int type, reserved[3];
+				CUgraph graph;
+				long long rest[29];
+			} params = {.type = 4, .graph = inner};
+			OK(cu.cuGraphCreate(&outer, 0));
+			OK(cu.cuGraphAddNode(&node, outer, NULL, 0, (CUgraphNodeParams *)(void *)&params));
+			break;
+		}
+		default:
+			OK(cu.cuGraphClone(&outer, inner));
+			break;
+		}
+		OK(cu.cuGraphDestroy(inner));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		x = instance(outer);
+		OK(cu.cuGraphDestroy(outer));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		/* and takes turns with others */
+		struct job j = make_job(s, 9);
+		launch(j.exec, s);
+		long waits = fake.calls("cuStreamWaitEvent");
+		launch(x, t);
+		ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits + 1);
+		holds(t, out, 4096, 6);
+		holds(s, j.out, JOB_BYTES, 9);
+		OK(cu.cuGraphExecDestroy(j.exec));
+		OK(cu.cuGraphExecDestroy(x));
+		give(s, out);
+		give(s, j.out);
+		ck_assert(comes_down_to(0));
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(an_updated_executable_has_other_memory)
+{
+	CUstream s = start("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr out = get(s, 4096), p;
+	CUgraph g[2];
+	CUdeviceptr a[2];
+	for (unsigned i = 0; i < 2; i++) {
+		begin(s);
+		a[i] = get(s, 40 * MIB);
+		fill(s, a[i], 4096, 20 + i);
+		copy(s, out, a[i], 4096);
+		g[i] = end(s);
+	}
+	CUgraphExec x = instance(g[0]);
+	CUgraphExecUpdateResult result;
+	CUgraphNode bad;
+	OK(cu.cuGraphDestroy(g[0]));
+	launch(x, s);
+	OK(cu.cuGraphExecUpdate(x, g[1], &bad, &result));
+	OK(cu.cuGraphDestroy(g[1]));
+	give(s, a[0]);
+	give(s, a[1]);
+	/* the first one's memory comes back, the second one's not */
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (int i = 0; i < 10000 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+		r = cu.cuMemAllocAsync(&p, 60 * MIB, s);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	OK(r);
+	ck_assert(apart(p, 60 * MIB, a[1], 40 * MIB));
+	fill(s, p, 60 * MIB, 5);
+	launch(x, t);
+	holds(t, out, 4096, 21);
+	holds(s, p, 60 * MIB, 5);
+	give(s, p);
+	give(s, out);
+	OK(cu.cuGraphExecDestroy(x));
+	finish();
+}
+END_TEST
+
+/* With graphs:off all of this is the driver's. */
+START_TEST(left_to_the_driver)
+{
+	setenv("CLEAVE_CONF", "graphs:off", 1);
+	CUstream s = start("128MiB");
+	CUdeviceptr in = get(s, 4096);
+	long nodes = fake.calls("cuMemAllocAsync");
+	begin(s);
+	CUdeviceptr x = get(s, 4 * MIB), y = get(s, 4096);
+	ck_assert_int_eq(fake.calls("cuMemAllocAsync"), nodes + 2);
+	copy(s, x, in, 4096);
+	copy(s, y, x, 4096);
+	give(s, x);
+	CUgraphExec exec = end_to_exec(s);
+	fill(s, in, 4096, 31);
+	launch(exec, s);
+	holds(s, y, 4096, 31);
+	give(s, y);
+	give(s, in);
+	OK(cu.cuGraphExecDestroy(exec));
+	OK(cu.cuStreamSynchronize(s));
+	ck_assert_int_eq(fake.faults(), 0);
+}
+END_TEST
+
+/* The first three hold without the library as well. */
+int main(void)
+{
+	const TTest *const tests[] = {captures_and_replays, others_go_on_meanwhile, left_to_the_driver,
+				      an_invalid_capture_leaves_nothing, reuses_within_one_branch_alone, memory_comes_back_with_the_graph,
+				      a_block_of_a_graph_waits_for_it, older_graphs_keep_what_was_theirs,
+				      sixty_graphs_share, launches_on_two_streams_take_turns, the_last_stream_ends, the_last_stream_captures,
+				      the_last_stream_captures_and_ends, threads_launch_at_once,
+				      out_of_memory_in_a_capture, frees_from_before_the_capture,
+				      free_memory_stays_free_beside_graphs,
+				      what_no_capture_allocated_is_not_freed_in_one,
+				      a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory};
+	return check_main_run("graphs", tests, under() ? sizeof(tests) / sizeof(tests[0]) : 3);
+}
