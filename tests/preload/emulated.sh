@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# emulated.sh PRELOAD FOLDER
+# emulated.sh PRELOAD FOLDER LIBCUDA_FOLDER
 #
-# The preload library of another architecture under its programs, in an emulator: a program without CUDA prints the same
-# with it and without. LD_PRELOAD is set for the emulated program, not for the emulator; the programs of this machine that
+# The preload library of another architecture under its programs, in an emulator: those without CUDA print the same with it
+# and without, and so do those with CUDA, over the test double of its library, whose memory is then Cleave's. LD_PRELOAD is set for the emulated program, not for the emulator; the programs of this machine that
 # it starts cannot load the library, and say so on stderr.
 set -euo pipefail
-preload=$1 folder=$2 other=$2/libother.so
+preload=$1 folder=$2 cuda=$3 other=$2/libother.so
+emulator=()
 eval "emulator=($MESON_EXE_WRAPPER)" # Meson quotes it for a shell
 
 fail() {
 	printf '%s\n' "$*" >&2
 	exit 1
+}
+
+differ() {
+	diff <(printf '%s\n' "$plain") <(printf '%s\n' "$same") >&2 || true
+	fail "this changes with the library: $1"
 }
 
 # run PROGRAM ARGUMENT...: with the libraries in `with`; stdout, then the exit status
@@ -36,17 +42,13 @@ for name in quiet quiet-throw; do
 	if [ ! -x "$folder/$name" ]; then
 		continue # no C++ compiler
 	fi
-	# alone, and beside another library that replaces dlsym (and thereby breaks RTLD_NEXT for others, also without us)
-	for beside in '' "$other"; do
-		with=$beside
+	# alone, and before another library that replaces dlsym, which thereby breaks RTLD_NEXT for others also without us
+	for beside in '' ":$other"; do
+		with=${beside#:}
 		plain=$(run "$folder/$name" "${arguments[@]}")
-		for with in "$preload${beside:+:$beside}" "${beside:+$beside:}$preload"; do
-			same=$(run "$folder/$name" "${arguments[@]}")
-			[ "$same" = "$plain" ] || fail "$name with $with prints
-$same
-and without us
-$plain"
-		done
+		with=$preload$beside
+		same=$(run "$folder/$name" "${arguments[@]}")
+		[ "$same" = "$plain" ] || differ "$name with $with"
 		if [ "$name" = quiet ] && [ -z "$beside" ]; then
 			# RTLD_NEXT, RTLD_DEFAULT and handles through the stub of dlsym
 			for line in 'chain: 21' 'default cuMemAlloc_v2: none' "function of a driver's name: 41" 'exit status 5'; do
@@ -56,4 +58,19 @@ $plain"
 		fi
 	done
 	printf '%s\n' "$plain"
+done
+
+export LD_LIBRARY_PATH=$cuda CLEAVE_CONF=stats:on
+said=$(mktemp)
+trap 'rm -f -- "$said"' EXIT
+for name in gpu-pool gpu-plain gpu-threads gpu-fork; do
+	for way in linked dlsym proc; do
+		with=
+		plain=$(run "$folder/$name" "$way")
+		with=$preload
+		same=$(run "$folder/$name" "$way" 2>"$said")
+		[ "$same" = "$plain" ] || differ "$name $way: $(cat -- "$said")"
+		[[ $plain = *'exit status 0' ]] || fail "$name $way fails: $plain"
+		grep -q '[1-9][0-9,]* allocations' "$said" || fail "$name $way was not served: $(cat -- "$said")"
+	done
 done
