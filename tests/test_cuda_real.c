@@ -307,7 +307,7 @@ START_TEST(events_of_a_context_that_is_gone_are_complete)
 	ck_assert_int_eq(cu->cuCtxDestroy_v2(second), CUDA_SUCCESS);
 	ck_assert_int_eq(d->event_query(d, e), CLV_OK);
 	ck_assert_int_eq(d->event_synchronize(d, e), CLV_OK);
-	ck_assert_int_eq(d->event_record(d, e, there.stream), CLV_INVALID);
+	ck_assert_int_eq(d->event_record(d, e, there.stream), CLV_GONE);
 	ck_assert_int_eq(d->event_record(d, e, here), CLV_OK);
 	ck_assert_int_eq(d->event_destroy(d, e), CLV_OK);
 	clv_cuda_program_stream_end(&p, here);

@@ -131,6 +131,11 @@ static void note(void *arg, const struct clv_cuda_stream *s)
 	clv_cuda_stream_known(d, s->stream.id, &again); /* the mutex is free */
 }
 
+static void forget(void *arg, const struct clv_cuda_stream *s)
+{
+	clv_cuda_stream_forget(d, s->stream.id);
+}
+
 START_TEST(what_is_forgotten_is_asked_anew)
 {
 	start();
@@ -175,13 +180,17 @@ START_TEST(streams_are_listed_by_context)
 	memset(sum, 0, sizeof(sum));
 	clv_cuda_streams_each(d, one, note, sum);
 	ck_assert_uint_eq(sum[0], 10);
+	/* they stay until each is forgotten */
 	clv_cuda_context_forget(d, one);
 	clv_cuda_context_forget(d, one);
 	memset(sum, 0, sizeof(sum));
-	clv_cuda_streams_each(d, NULL, note, sum);
-	ck_assert_uint_eq(sum[0], 40);
 	clv_cuda_streams_each(d, one, note, sum);
-	ck_assert_uint_eq(sum[0], 40);
+	ck_assert_uint_eq(sum[0], 10);
+	clv_cuda_streams_each(d, one, forget, NULL);
+	clv_cuda_streams_each(d, one, note, sum);
+	ck_assert_uint_eq(sum[0], 10);
+	clv_cuda_streams_each(d, NULL, note, sum);
+	ck_assert_uint_eq(sum[0], 50);
 	finish();
 }
 END_TEST
@@ -309,8 +318,10 @@ START_TEST(what_was_recorded_in_a_context_that_is_gone_is_complete)
 	ck_assert_int_eq(d->event_query(d, e), CLV_OK);
 	ck_assert_int_eq(d->event_synchronize(d, e), CLV_OK);
 	ck_assert_int_eq(d->stream_wait_event(d, a.stream, e), CLV_OK);
+	ck_assert_int_eq(d->event_record(d, e, b.stream), CLV_GONE);
+	ck_assert_int_eq(d->stream_synchronize(d, b.stream), CLV_GONE);
+	clv_cuda_stream_forget(d, b.stream.id);
 	ck_assert_int_eq(d->event_record(d, e, b.stream), CLV_INVALID);
-	ck_assert_int_eq(d->stream_synchronize(d, b.stream), CLV_INVALID);
 	ck_assert_uint_eq(fake_all_calls(), 0);
 
 	/* another context at the same address, as the driver makes them: the old events are not its own */
@@ -472,8 +483,7 @@ static void *use_streams(void *arg)
 		       d->stream_wait_event(d, t.stream, e) == CLV_OK;
 		if (i % 7 == 0)
 			clv_cuda_context_forget(d, own);
-		else
-			clv_cuda_stream_forget(d, mine.id);
+		clv_cuda_stream_forget(d, mine.id);
 		good = good && !clv_cuda_stream_known(d, mine.id, NULL);
 		if (i % 5 == number % 5) {
 			clv_cuda_captures_add(d, 1);

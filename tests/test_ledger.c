@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include "../src/driver/ledger.h"
 #include "../src/driver/sim.h"
-#include "../src/stress/ledger.h"
 #include "check_main.h"
 
 #include <pthread.h>
@@ -65,11 +65,31 @@ START_TEST(it_gives_so_much_and_no_more)
 	ck_assert_int_eq(l->release(l, b), CLV_OK);
 	ck_assert_int_eq(l->release(l, c), CLV_OK);
 	ck_assert_uint_eq(left(0) + left(1), 16 * G);
-	/* asking is counted here, all else by the driver */
 	struct clv_call_counts counts;
 	l->counts(l, &counts);
 	ck_assert_uint_eq(counts.calls[CLV_CALL_mem_get_info], 8);
 	ck_assert_uint_eq(counts.calls[CLV_CALL_release], 4);
+	finish();
+}
+END_TEST
+
+START_TEST(without_a_capacity_it_gives_what_there_is)
+{
+	uint64_t bytes = 0, total = 0;
+	clv_handle h;
+	sim = clv_sim_open(&(struct clv_sim_config){.capacity = 4 * G});
+	l = clv_ledger_open(sim, 1, 0);
+	ck_assert(sim && l);
+	ck_assert_int_eq(l->create(l, &h, 3 * G, 0), CLV_OK);
+	ck_assert_int_eq(l->mem_get_info(l, 0, &bytes, &total), CLV_OK);
+	ck_assert_uint_eq(bytes, G);
+	ck_assert_uint_eq(total, 4 * G);
+	ck_assert_int_eq(l->release(l, h), CLV_OK);
+	/* the driver's time, or one's own */
+	clv_sim_set_time(sim, 5000);
+	ck_assert_uint_ge(l->now_ns(l), 5000);
+	clv_ledger_set_time(l, 77);
+	ck_assert_uint_eq(l->now_ns(l), 77);
 	finish();
 }
 END_TEST
@@ -132,4 +152,5 @@ START_TEST(threads_share_it)
 }
 END_TEST
 
-CHECK_MAIN("ledger", it_gives_so_much_and_no_more, what_is_left_over_is_named, threads_share_it)
+CHECK_MAIN("ledger", it_gives_so_much_and_no_more, without_a_capacity_it_gives_what_there_is,
+	   what_is_left_over_is_named, threads_share_it)

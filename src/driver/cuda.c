@@ -318,7 +318,7 @@ static void cuda_close(struct clv_driver *self)
 {
 	struct cuda *c = cuda_of(self);
 	pthread_mutex_lock(&c->lock);
-	clv_cuda_streams_drop(c, NULL);
+	clv_cuda_streams_drop(c);
 	pthread_mutex_unlock(&c->lock);
 	for (struct cuda_context *x = atomic_load(&c->contexts), *next; x; x = next) {
 		next = x->next;

@@ -154,8 +154,7 @@ enum clv_result clv_cuda_stream_find(struct cuda *c, cleave_stream stream, struc
 /* The calling thread's number. */
 uint64_t clv_cuda_thread(void);
 
-/* With the lock held: all streams of a context, or all there are (NULL), are dropped. */
-void clv_cuda_streams_drop(struct cuda *c, CUcontext context);
+void clv_cuda_streams_drop(struct cuda *c); /* all of them; with the lock held */
 void clv_cuda_new_epoch(struct cuda *c);
 
 /* ---- cuda_events.c: functions of the table ---- */

@@ -77,13 +77,10 @@ static struct cuda_stream *add(struct cuda *c, const struct clv_cuda_stream *pub
 	return s;
 }
 
-void clv_cuda_streams_drop(struct cuda *c, CUcontext context)
+void clv_cuda_streams_drop(struct cuda *c)
 {
-	for (struct cuda_stream *s = c->streams, *older; s; s = older) {
-		older = s->older;
-		if (!context || s->public.context == context)
-			drop(c, s);
-	}
+	while (c->streams)
+		drop(c, c->streams);
 	clv_cuda_new_epoch(c);
 }
 

@@ -4,7 +4,8 @@
  * compares what came and tells. Everything is in the order of one stream, and the host waits for nothing.
  */
 #include "device.h"
-#include "ledger.h"
+
+#include "../driver/ledger.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,10 +5,10 @@
  */
 #include "policy.h"
 
+#include "../../src/driver/ledger.h"
 #include "../../src/driver/sim.h"
 #include "../../src/heap/failure.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,7 @@
 
 struct cleave_policy {
 	struct clv_policy base;
-	struct clv_driver *sim;        /* NULL: on another device */
-	struct clv_driver *driver;     /* the heap's */
+	struct clv_driver *driver;     /* the heap's: simulated, or a ledger of another device */
 	struct clv_call_counts before; /* what was asked of it before we came */
 	cleave_heap *heap;
 	const uint64_t *recorded_streams;
@@ -63,8 +62,7 @@ static void policy_free(struct clv_policy *base, uint32_t block, uint32_t stream
 static void policy_set_time(struct clv_policy *base, uint64_t us)
 {
 	struct cleave_policy *p = self_of(base);
-	if (p->sim)
-		clv_sim_set_time(p->sim, us * 1000);
+	(p->streams ? clv_ledger_set_time : clv_sim_set_time)(p->driver, us * 1000);
 }
 
 static void policy_stats(struct clv_policy *base, struct clv_policy_stats *out)
@@ -97,8 +95,8 @@ static void policy_close(struct clv_policy *base)
 {
 	struct cleave_policy *p = self_of(base);
 	cleave_heap_close(p->heap);
-	if (p->sim)
-		p->sim->close(p->sim);
+	if (p->driver)
+		p->driver->close(p->driver);
 	free(p->blocks);
 	free(p);
 }
@@ -122,28 +120,25 @@ struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, con
 	p->base.ops = &ops;
 	p->recorded_streams = config->trace->streams;
 	if (config->device) {
-		p->driver = config->device->driver;
+		/* a replay takes less time than what was recorded: the heap is told the recorded time here as well */
+		p->driver = clv_ledger_open(config->device->driver, 1, config->capacity);
 		p->streams = config->device->streams;
-		p->driver->counts(p->driver, &p->before);
+		if (p->driver) {
+			p->driver->counts(p->driver, &p->before);
+			clv_ledger_set_time(p->driver, 0);
+		}
 	} else {
 		struct clv_sim_config sim = {
 			.capacity = config->capacity ? config->capacity : UNLIMITED,
 			.clock_free = true,
 			.event_lag_ns = config->event_lag_us * 1000,
 		};
-		p->driver = p->sim = clv_sim_open(&sim);
+		p->driver = clv_sim_open(&sim);
 	}
 	p->blocks = calloc(clv_max_u64(config->history->block_count, 1), sizeof(*p->blocks));
 	char why[512] = "out of host memory";
-	int answer = 0;
-	if (p->driver && p->blocks && cleave_heap_open(&p->heap, p->driver, settings, why, sizeof(why)) == 0) {
-		/* a real device cannot be made smaller */
-		if (config->device)
-			answer = cleave_heap_set_limit(p->heap, 0, config->capacity);
-		if (!answer)
-			return &p->base;
-		snprintf(why, sizeof(why), "the limit is refused: %s", strerror(-answer));
-	}
+	if (p->driver && p->blocks && cleave_heap_open(&p->heap, p->driver, settings, why, sizeof(why)) == 0)
+		return &p->base;
 	clv_error_set(err, "cleave: %s", why);
 	policy_close(&p->base);
 	return NULL;
