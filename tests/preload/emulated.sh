@@ -7,7 +7,12 @@
 # and without, and so do those with CUDA, over the test double of its library, whose memory is then Cleave's. LD_PRELOAD is set for the emulated program, not for the emulator; the programs of this machine that
 # it starts cannot load the library, and say so on stderr.
 set -euo pipefail
-preload=$1 folder=$2 cuda=$3 other=$2/libother.so
+folder=$2 cuda=$3
+# LD_PRELOAD cannot say a path with spaces.
+links=$(mktemp -d)
+trap 'rm -rf -- "$links"' EXIT
+ln -s -- "$1" "$folder/libother.so" "$links"
+preload=$links/${1##*/} other=$links/libother.so
 emulator=()
 eval "emulator=($MESON_EXE_WRAPPER)" # Meson quotes it for a shell
 
@@ -61,8 +66,7 @@ $plain"
 done
 
 export LD_LIBRARY_PATH=$cuda CLEAVE_CONF=stats:on
-said=$(mktemp)
-trap 'rm -f -- "$said"' EXIT
+said=$links/said
 for name in gpu-pool gpu-plain gpu-threads gpu-fork; do
 	for way in linked dlsym proc; do
 		with=
