@@ -101,7 +101,10 @@ START_TEST(growth_is_bounded)
 		if (limits[i] == UINT64_MAX)
 			ck_assert_uint_gt(largest, 16 << 20);
 	}
-	ck_assert_uint_eq(clv_chunks_release(c, 0), stats_of(c).given_back); /* none is entirely free: both 0 */
+	/* whether the takes left chunks entirely free depends on the order of their addresses */
+	uint64_t held = stats_of(c).held, released = clv_chunks_release(c, 0);
+	ck_assert_uint_eq(stats_of(c).held, held - released);
+	ck_assert_uint_eq(stats_of(c).given_back > 0, released > 0);
 	clv_chunks_close(c);
 	provider_end(&v);
 }
