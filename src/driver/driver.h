@@ -63,9 +63,17 @@ struct clv_call_counts {
  * letting it wait. UINT64_MAX is CLEAVE_STREAM_ANY and not one of them. */
 #define CLV_STREAM_VIRTUAL ((uint64_t)1 << 63)
 
+/* And with this bit, too: its memory is in frames that it has to itself, so that they can be folded (heap_more.h). */
+#define CLV_STREAM_APART ((uint64_t)1 << 62)
+
 static inline bool clv_stream_is_virtual(uint64_t id)
 {
 	return (id & CLV_STREAM_VIRTUAL) && id != CLEAVE_STREAM_ANY.id;
+}
+
+static inline bool clv_stream_is_apart(uint64_t id)
+{
+	return clv_stream_is_virtual(id) && (id & CLV_STREAM_APART);
 }
 
 typedef uint64_t clv_handle; /* CUmemGenericAllocationHandle: one physical allocation; 0 is none */

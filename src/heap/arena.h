@@ -92,6 +92,9 @@ struct clv_slot {
 	uint32_t index;
 	bool used;
 	bool lasting; /* its work has no foreseeable end: memory that is free for everybody is not to fall into its order */
+	/* Lasting, and in frames of its own: it uses nothing that is free for everybody, and is asked after only when its stream
+	 * ends. */
+	bool apart;
 	uint64_t seq, completed;
 	struct clv_slot_event {
 		clv_event event;

@@ -145,6 +145,36 @@ enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct 
 	return CLV_OK;
 }
 
+enum clv_result clv_frame_fold(struct clv_arena *a, struct clv_frame *f, struct clv_frame *onto)
+{
+	struct clv_driver *d = a->driver;
+	struct clv_slot *slot = a->slots[f->whole_slot];
+	uint64_t addr = f->addr;
+	if (!clv_pool_reserve(&a->extents, 2)) {
+		a->host_out = true;
+		return CLV_FAILED;
+	}
+	enum clv_result r = d->unmap(d, addr, f->size);
+	if (r != CLV_OK)
+		return r;
+	r = d->map(d, addr, f->size, 0, onto->handle);
+	if (r == CLV_OK) {
+		r = d->set_access(d, addr, f->size, a->device);
+		if (r != CLV_OK && d->unmap(d, addr, f->size) != CLV_OK)
+			return r; /* neither the one nor the other: the addresses stay as they are, out of reach */
+	}
+	if (r != CLV_OK) {
+		if (d->map(d, addr, f->size, 0, f->handle) == CLV_OK)
+			d->set_access(d, addr, f->size, a->device);
+		return r;
+	}
+	clv_pagemap_set_frame(&a->pages, addr, f->size, NULL);
+	linger(a, onto, clv_space_remove_frame(a, f, CLV_LINGER), slot->index, slot->seq);
+	unlink_frame(a, f);
+	a->released += give_back(a, f) == CLV_OK;
+	return CLV_OK;
+}
+
 enum clv_result clv_frame_release(struct clv_arena *a, struct clv_frame *f)
 {
 	struct clv_driver *d = a->driver;
@@ -168,6 +198,8 @@ uint64_t clv_frames_reap(struct clv_arena *a)
 	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < a->slot_count; i++) {
 		struct clv_extent **link = &a->slots[i]->lingers, *e;
+		if (a->slots[i]->apart)
+			continue;
 		while ((e = *link)) {
 			if (!clv_slot_passed(a, i, e->linger.seq) || a->driver->unmap(a->driver, e->addr, e->size) != CLV_OK) {
 				link = &e->linger.next;

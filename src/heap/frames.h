@@ -19,6 +19,10 @@ enum clv_result clv_frame_buy(struct clv_arena *a, struct clv_extent *anchor, ui
  * work (its frees are not complete) that mapping lingers until they are. The slot must be allowed to use the frame. */
 enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct clv_extent *anchor, uint64_t addr, uint32_t slot);
 
+/* Another frame of the same size is mapped where a whole frame is, as long as work of the slot, of which the whole frame is,
+ * may touch the addresses: nobody gets them until then. The whole frame goes back to the driver. */
+enum clv_result clv_frame_fold(struct clv_arena *a, struct clv_frame *f, struct clv_frame *onto);
+
 /* Gives a whole, complete frame back to the driver. */
 enum clv_result clv_frame_release(struct clv_arena *a, struct clv_frame *f);
 

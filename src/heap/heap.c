@@ -381,11 +381,17 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		}
 		slot = a->slots[CLV_SLOT_ANY];
 	}
+	/* No work uses a block that is freed on ANY, as the caller promises; but what had the memory before it may not be done. */
+	bool earlier = slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq);
+	if (earlier)
+		slot = a->slots[e->slot];
+	if (!clv_slot_ready(slot)) {
+		pthread_mutex_unlock(&a->lock);
+		return -EIO;
+	}
 	count_large(a, -(int64_t)e->size);
 	uint64_t seq;
-	if (slot->index == CLV_SLOT_ANY && !clv_slot_passed(a, e->slot, e->live.seq)) {
-		/* No work uses the block, as the caller promises; but what had the memory before it may not be done. */
-		slot = a->slots[e->slot];
+	if (earlier) {
 		seq = e->live.seq;
 	} else {
 		seq = clv_slot_freed(a, slot, e->size, e->slot != slot->index);

@@ -38,6 +38,16 @@ int clv_heap_trim(cleave_heap *heap, int device, uint64_t keep, bool wait, uint6
 /* The stream is about to take no events, since it will capture: what was freed on it is told by one that is recorded now. */
 void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream);
 
+/* Folding, of memory in the order of streams that are apart, `count` of them, whose addresses work may touch again and again
+ * as that of graphs does, while nobody cares for what is in it. Other frames are mapped at the addresses of those that no
+ * live block touches: frames that have been folded onto before, in the order of the stream `shared`, each once for one call.
+ * Where there is none the frame itself becomes one. To be called before any work has been done there, and when it is known
+ * that the streams follow one another from here on. */
+void clv_heap_fold(cleave_heap *heap, int device, const cleave_stream *streams, unsigned count, cleave_stream shared);
+
+/* Frames of `shared` that are folded onto no more become free for everybody. */
+void clv_heap_unfold(cleave_heap *heap, int device, cleave_stream shared);
+
 /* Gives every frame of a device access again, after more devices may touch it. 0, or -EIO if the driver refused one. */
 int clv_heap_access(cleave_heap *heap, int device);
 

@@ -235,7 +235,7 @@ static void in_gap(struct search *s)
 static void search(struct search *s)
 {
 	struct clv_slot *any = s->a->slots[CLV_SLOT_ANY];
-	bool own = s->rq->slot != any;
+	bool own = s->rq->slot != any && !s->rq->slot->apart; /* and everybody's */
 	bool found = in_part(s, s->rq->slot);
 	if (own)
 		found |= in_part(s, any);

@@ -47,7 +47,7 @@ bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv
 /* May `slot` use the hole? */
 static inline bool clv_hole_usable(const struct clv_extent *hole, const struct clv_slot *slot)
 {
-	return hole->slot == slot->index || hole->slot == CLV_SLOT_ANY;
+	return hole->slot == slot->index || (hole->slot == CLV_SLOT_ANY && !slot->apart);
 }
 
 #endif

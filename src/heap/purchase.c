@@ -56,6 +56,10 @@
 #define GRADED_MAX (32 * CLV_MIB)
 #define GRADED_OF_CAP 768
 
+/* Frames that may be folded are of two sizes, so that each finds another like it. */
+#define APART_LARGE (32 * CLV_MIB)
+#define APART_LARGE_FROM (4 * APART_LARGE)
+
 /* The driver's share of the run: this much at the start, then thousandths of the time; twice that under pressure. */
 #define TIME_AT_START_NS 2000000u
 #define TIME_PERMILLE 6u
@@ -155,7 +159,7 @@ static uint64_t unit_now(const struct clv_arena *a, uint64_t request, uint64_t s
 
 uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request *rq)
 {
-	if (tight(a) || rq->exact)
+	if (tight(a) || rq->exact || rq->slot->apart)
 		return 0;
 	uint64_t u = unit_now(a, rq->size, stranded_permille(a), hurried(a));
 	return rq->size > EXACT_UNITS * u ? 0 : u;
@@ -163,13 +167,15 @@ uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request 
 
 bool clv_purchase_is_coarse(const struct clv_arena *a, const struct clv_request *rq, uint64_t size)
 {
-	return size > rq->size && size > unit(a, rq->size, stranded_permille(a));
+	return !rq->slot->apart && size > rq->size && size > unit(a, rq->size, stranded_permille(a));
 }
 
 uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request *rq, uint64_t rest)
 {
 	if (tight(a))
 		return clv_min_u64(rest, a->granularity);
+	if (rq->slot->apart)
+		return rest >= APART_LARGE_FROM ? APART_LARGE : a->granularity;
 	uint64_t stranded = stranded_permille(a);
 	bool hurry = hurried(a);
 	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 16 / 10, PIECES_MAX_HURRIED)

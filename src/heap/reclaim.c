@@ -121,7 +121,8 @@ static struct clv_frame *pick(const struct fill *f, enum pick how, uint64_t size
 
 static bool move_here(struct fill *f, struct clv_frame *fr, uint64_t addr)
 {
-	uint32_t slot = f->rq->slot->lasting ? fr->whole_slot : f->rq->slot->index;
+	bool exactly = f->rq->slot->lasting && !f->rq->slot->apart;
+	uint32_t slot = exactly ? fr->whole_slot : f->rq->slot->index;
 	f->refused = clv_frame_move(f->a, fr, f->anchor, addr, slot);
 	if (f->refused != CLV_OK)
 		return false;
@@ -217,8 +218,8 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
 			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
-			f->refused = clv_frame_buy(a, f->anchor, r->lo, size,
-						   f->rq->slot->lasting ? CLV_SLOT_ANY : f->rq->slot->index);
+			bool exactly = f->rq->slot->lasting && !f->rq->slot->apart;
+			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, exactly ? CLV_SLOT_ANY : f->rq->slot->index);
 			if (f->refused == CLV_OUT_OF_MEMORY)
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
 			if (f->refused != CLV_OK)
@@ -241,6 +242,8 @@ static bool make_room(struct fill *f, uint64_t cap)
 	uint64_t usable = any->whole->bytes + (f->rq->slot != any ? f->rq->slot->whole->bytes : 0);
 	if (a->held + f->need > cap + usable)
 		return false;
+	if (f->rq->slot->apart) /* frames of other sizes than it buys would find none like them */
+		return release_for(f, cap);
 	return move_fitting(f, cap) && (release_for(f, cap) || move_beyond(f, cap));
 }
 
@@ -288,7 +291,7 @@ static struct clv_extent *take_exactly(struct clv_arena *a, const struct clv_req
 /* The window is mapped: its holes become one of the request's slot, and the block is cut from it. */
 static struct clv_extent *take_window(struct clv_arena *a, const struct clv_request *rq, const struct clv_window *w)
 {
-	if (rq->slot->lasting)
+	if (rq->slot->lasting && !rq->slot->apart)
 		return take_exactly(a, rq, w);
 	struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
 	for (struct clv_extent *cur = e; cur->addr < w->addr + rq->size;) {
@@ -361,7 +364,7 @@ static struct clv_extent *search_all(struct ladder *l)
 	struct clv_slot *any = a->slots[CLV_SLOT_ANY], *slot = l->rq->slot;
 	uint64_t fitting = l->rq->size + l->rq->align - CLV_GRAIN;
 	struct clv_bin_node *n = clv_bin_search(slot->holes, fitting);
-	if (!n)
+	if (!n && !slot->apart)
 		n = clv_bin_search(any->holes, fitting);
 	if (!n || !clv_pool_reserve(&a->extents, 2))
 		return NULL;

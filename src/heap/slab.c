@@ -191,7 +191,7 @@ static void free_slab(struct clv_arena *a, struct clv_slab *s)
 	set_units(slabs, c, used);
 	clv_meta_free(s);
 	/* the last chunk is kept, empty as it is, against coming and going at the edge */
-	if (!used && (c->prev || c->next || slabs->full))
+	if (!used && (c->prev || c->next || slabs->full) && clv_slot_ready(a->slots[c->slot]))
 		free_chunk(a, c);
 }
 
@@ -276,7 +276,7 @@ bool clv_slabs_shrink(struct clv_arena *a)
 		struct clv_slabs *slabs = a->slots[i]->slabs;
 		for (struct clv_chunk *c = slabs ? slabs->chunks : NULL, *next; c; c = next) {
 			next = c->next;
-			if (!c->used_units) {
+			if (!c->used_units && clv_slot_ready(a->slots[i])) {
 				free_chunk(a, c);
 				any = true;
 			}

@@ -45,10 +45,14 @@ static struct clv_slot *new_slot(struct clv_arena *a, cleave_stream stream)
 	slot->stream = stream;
 	slot->used = true;
 	slot->lasting = clv_stream_is_virtual(stream.id);
+	slot->apart = clv_stream_is_apart(stream.id);
 	a->slots_unused--;
 	unsigned h = hash_of(stream.id);
-	slot->hash_next = a->slot_hash[h];
-	a->slot_hash[h] = slot;
+	struct clv_slot **link = &a->slot_hash[h];
+	while (slot->apart && *link) /* there may be very many, seldom looked for */
+		link = &(*link)->hash_next;
+	slot->hash_next = *link;
+	*link = slot;
 	return slot;
 }
 
@@ -214,7 +218,7 @@ bool clv_streams_poll(struct clv_arena *a, const struct clv_slot *own)
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		struct clv_slot *slot = a->slots[i];
-		if (!slot->used)
+		if (!slot->used || slot->apart)
 			continue;
 		bool rose = clv_slot_poll(a, slot);
 		any |= rose;
@@ -235,7 +239,7 @@ bool clv_slot_record(struct clv_arena *a, struct clv_slot *slot)
 void clv_streams_record(struct clv_arena *a)
 {
 	for (uint32_t i = 1; i < a->slot_count; i++)
-		if (a->slots[i]->used && a->slots[i]->completed != a->slots[i]->seq)
+		if (a->slots[i]->used && !a->slots[i]->apart && a->slots[i]->completed != a->slots[i]->seq)
 			record(a, a->slots[i]);
 }
 
@@ -254,7 +258,7 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		struct clv_slot *slot = a->slots[i];
-		if (slot == own || !slot->used || !slot->holes->count || !record(a, slot))
+		if (slot == own || !slot->used || slot->apart || !slot->holes->count || !record(a, slot))
 			continue;
 		if (slot->count) { /* the last event covers every free */
 			clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
@@ -292,7 +296,7 @@ bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)
 {
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++)
-		if (a->slots[i]->used && a->slots[i]->completed != a->slots[i]->seq)
+		if (a->slots[i]->used && !a->slots[i]->apart && a->slots[i]->completed != a->slots[i]->seq)
 			any |= wait_for(a, a->slots[i]);
 	return clv_streams_poll(a, own) || any;
 }
@@ -303,9 +307,23 @@ bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
 	return wait_for(a, slot);
 }
 
+void clv_slot_merge(struct clv_arena *a, struct clv_slot *from, struct clv_slot *into)
+{
+	if (from->holes && from->holes->count)
+		retag_all(a, from, UINT64_MAX, into->index, ++into->seq);
+}
+
+void clv_slot_trim(struct clv_slot *slot)
+{
+	if (!slot || !slot->holes || slot->holes->count || slot->parts->count || slot->whole->count)
+		return;
+	clv_meta_free(slot->holes);
+	slot->holes = slot->parts = slot->whole = NULL;
+}
+
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 {
-	if (slot->holes->count)
+	if (slot->holes && slot->holes->count)
 		retag_all(a, slot, UINT64_MAX, CLV_SLOT_ANY, 0);
 	for (struct clv_frame *f = a->frames; f; f = f->next) {
 		if (f->busy_slot == slot->index) {

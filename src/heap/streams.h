@@ -59,6 +59,12 @@ bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
 /* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
 
+/* All holes of a slot become another's, from its next point on. */
+void clv_slot_merge(struct clv_arena *a, struct clv_slot *from, struct clv_slot *into);
+
+/* Gives back the indexes of a slot that has no holes and is not to be used again before it is made anew. */
+void clv_slot_trim(struct clv_slot *slot);
+
 /* A drained slot's holes become ANY's, and it can be used for another stream. Its slabs must be gone. */
 void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot);
 

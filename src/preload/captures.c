@@ -13,6 +13,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct under_way {
 	uint64_t stream_id; /* on which it began */
+	uint64_t id;        /* as the driver says */
 	CUgraph graph;      /* of which nothing is left if the capture fails; NULL: one that was there before */
 	struct under_way *next;
 } *under_way;
@@ -22,7 +23,8 @@ static void begun(const struct clv_cuda_stream *s, bool own_graph)
 	struct under_way *u = clv_meta_zalloc(sizeof(*u));
 	if (!u)
 		return; /* the capture then never seems to end, which costs time, no more */
-	*u = (struct under_way){.stream_id = s->stream.id, .graph = own_graph ? clv_capture_info(s).graph : NULL};
+	struct clv_capture_info now = clv_capture_info(s);
+	*u = (struct under_way){.stream_id = s->stream.id, .id = now.id, .graph = own_graph ? now.graph : NULL};
 	pthread_mutex_lock(&lock);
 	u->next = under_way;
 	under_way = u;
@@ -42,7 +44,9 @@ static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
 	pthread_mutex_unlock(&lock);
 	if (!u)
 		return;
-	if (failed && u->graph)
+	if (!failed)
+		clv_graphs_captured(p, u->id);
+	else if (u->graph)
 		clv_handle_forget(u->graph);
 	clv_meta_free(u);
 	clv_cuda_captures_add(p->driver, -1);

@@ -15,6 +15,7 @@
 #define BRANCHES_MAX 0xffffu
 #define BUCKETS_MIN 256u
 #define FILTER_SIZE 8192u
+#define GUESSES 16384u
 
 /* A capture that uses memory of graph streams, and what comes of it: it is here until its graph, the copies of that and
  * all their executables are gone, and their launches done. */
@@ -22,8 +23,9 @@ struct capture {
 	uint64_t id, number; /* the driver's, and ours, which grows */
 	uint64_t devices;    /* whose graph streams it uses, a bit each */
 	_Atomic bool gone;
-	uint64_t *streams; /* ids of its streams; each one's index here is that of its graph stream */
+	uint64_t *streams; /* ids of its streams; each one's index here is that of its branch */
 	unsigned stream_count;
+	uint64_t pattern; /* of the requests and frees so far */
 	struct block *blocks;
 	struct capture *older, *newer;
 };
@@ -33,7 +35,8 @@ struct block {
 	CUdeviceptr ptr;
 	int device;
 	struct capture *capture; /* that it was allocated in; NULL: gone */
-	uint64_t mark;           /* graphs up to this number may use its memory */
+	uint64_t mark;           /* graphs up to this number may use its memory, and its own */
+	uint64_t pattern;        /* when it was asked for */
 	/* The program has freed it, but the graph may still be launched. */
 	bool freed, ordered;   /* freed in the order of a stream; of none */
 	uint64_t launches;     /* how many there had been */
@@ -58,6 +61,9 @@ static struct {
 /* Nearly every pointer that is freed is of no graph, and this says so without the lock: how many blocks have the hash. */
 static _Atomic uint16_t filter[FILTER_SIZE];
 
+/* What became of requests in captures, by what had been asked for and freed in them before: freed in it, or not. */
+static bool outlives[GUESSES];
+
 _Atomic bool clv_graphs_news;
 
 static _Atomic(uint16_t) *filter_of(CUdeviceptr ptr)
@@ -67,9 +73,27 @@ static _Atomic(uint16_t) *filter_of(CUdeviceptr ptr)
 
 /* ---- graph streams ---- */
 
-static cleave_stream graph_stream(int device, unsigned branch)
+#define DEVICE_SHIFT 16 /* of ids, below it the branch */
+#define NUMBER_SHIFT 22
+#define NUMBER_MASK (((uint64_t)1 << 40) - 1)
+
+/* Of what outlives its capture, or is freed in another. */
+static cleave_stream lasting_stream(int device, unsigned branch)
 {
-	return (cleave_stream){CLV_STREAM_VIRTUAL | (uint64_t)device << 16 | branch, 0};
+	return (cleave_stream){CLV_STREAM_VIRTUAL | (uint64_t)device << DEVICE_SHIFT | branch, 0};
+}
+
+/* Of what is freed in the capture of this number. */
+static cleave_stream passing_stream(uint64_t number, int device, unsigned branch)
+{
+	uint64_t id = CLV_STREAM_VIRTUAL | CLV_STREAM_APART | (number & NUMBER_MASK) << NUMBER_SHIFT;
+	return (cleave_stream){id | (uint64_t)device << DEVICE_SHIFT | branch, 0};
+}
+
+/* Of the frames that captures are folded onto. */
+static cleave_stream shared_stream(int device)
+{
+	return passing_stream(0, device, 0);
 }
 
 static uint64_t mark(void *arg, uint64_t stream)
@@ -92,8 +116,20 @@ static bool passed_locked(int device, uint64_t upto)
 static bool passed(void *arg, uint64_t stream, uint64_t upto)
 {
 	(void)arg;
+	int device = (int)(stream >> DEVICE_SHIFT & (DEVICES_MAX - 1));
+	uint64_t number = stream >> NUMBER_SHIFT & NUMBER_MASK;
 	pthread_mutex_lock(&lock);
-	bool yes = passed_locked((int)(stream >> 16 & (DEVICES_MAX - 1)), upto);
+	bool yes;
+	if (!clv_stream_is_apart(stream)) {
+		yes = passed_locked(device, upto);
+	} else if (!number) {
+		yes = passed_locked(device, UINT64_MAX);
+	} else {
+		const struct capture *c = books.newest;
+		while (c && c->number > number)
+			c = c->older;
+		yes = !c || c->number != number || atomic_load_explicit(&c->gone, memory_order_acquire);
+	}
 	pthread_mutex_unlock(&lock);
 	return yes;
 }
@@ -162,12 +198,58 @@ static struct capture *new_capture(const struct clv_capture_info *i, uint64_t de
 	return NULL;
 }
 
-static void end_capture(struct capture *c)
+/* Captures that follow one another do much the same. A wrong guess costs memory: what outlives its capture beside what does
+ * not keeps a frame from being folded, and what does not outlive it elsewhere is not shared. */
+static bool *guess_of(uint64_t pattern)
+{
+	return &outlives[pattern % GUESSES];
+}
+
+static void goes_on(struct capture *c, uint64_t what)
+{
+	c->pattern = clv_mix64(c->pattern ^ what);
+}
+
+static void unlink_capture(struct capture *c)
 {
 	*(c->older ? &c->older->newer : &books.oldest) = c->newer;
 	*(c->newer ? &c->newer->older : &books.newest) = c->older;
+}
+
+#define EACH_DEVICE(d, devices)                                                                                        \
+	for (int d = 0; d < DEVICES_MAX && (devices) >> d; d++)                                                        \
+		if ((devices) >> d & 1)
+
+/* The memory that only it has used is free, and so are frames that it was the last to be folded onto. */
+static void end_capture(const struct clv_process *p, struct capture *c)
+{
+	EACH_DEVICE(d, c->devices) {
+		for (unsigned k = 0; k < c->stream_count; k++)
+			cleave_stream_destroyed(p->heap, d, passing_stream(c->number, d, k));
+		clv_heap_unfold(p->heap, d, shared_stream(d));
+	}
 	clv_meta_free(c->streams);
 	clv_meta_free(c);
+}
+
+void clv_graphs_captured(const struct clv_process *p, uint64_t id)
+{
+	pthread_mutex_lock(&lock);
+	struct capture *c = find_capture(id);
+	uint64_t devices = c ? c->devices : 0, number = c ? c->number : 0;
+	unsigned count = c ? c->stream_count : 0;
+	for (const struct block *b = c ? c->blocks : NULL; b; b = b->next)
+		*guess_of(b->pattern) = true;
+	pthread_mutex_unlock(&lock);
+	cleave_stream *streams = count ? clv_meta_alloc(count * sizeof(*streams)) : NULL;
+	if (!streams)
+		return;
+	EACH_DEVICE(d, devices) {
+		for (unsigned k = 0; k < count; k++)
+			streams[k] = passing_stream(number, d, k);
+		clv_heap_fold(p->heap, d, streams, count, shared_stream(d));
+	}
+	clv_meta_free(streams);
 }
 
 /* The index of the stream in its capture. */
@@ -186,24 +268,22 @@ static bool branch_of(struct capture *c, uint64_t stream_id, unsigned *branch)
 	return true;
 }
 
-/* The graph stream, for memory of a device, of a stream that captures, with the lock held. False: what it needs is not to be
- * had. */
-static bool order_of(int device, const struct clv_cuda_stream *s, const struct clv_capture_info *i, cleave_stream *out)
+/* The capture that a stream is in, and its branch there, for memory of a device; with the lock held. NULL: what it needs is
+ * not to be had. */
+static struct capture *capture_of(int device, const struct clv_cuda_stream *s, const struct clv_capture_info *i, unsigned *branch)
 {
 	if (device < 0 || device >= DEVICES_MAX)
-		return false;
+		return NULL;
 	uint64_t bit = (uint64_t)1 << device;
 	struct capture *c = find_capture(i->id);
 	if (!c)
 		c = new_capture(i, bit);
-	unsigned branch;
-	if (!c || (!(c->devices & bit) && !clv_handle_mark(i->graph, bit)) || !branch_of(c, s->stream.id, &branch))
-		return false;
+	if (!c || (!(c->devices & bit) && !clv_handle_mark(i->graph, bit)) || !branch_of(c, s->stream.id, branch))
+		return NULL;
 	c->devices |= bit;
-	if (books.branches[device] <= branch)
-		books.branches[device] = branch + 1;
-	*out = graph_stream(device, branch);
-	return true;
+	if (books.branches[device] <= *branch)
+		books.branches[device] = *branch + 1;
+	return c;
 }
 
 /* ---- blocks ---- */
@@ -304,19 +384,28 @@ enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct 
 		return CLV_GRAPHS_NOT;
 	if (now.status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !p->settings.graphs)
 		return CLV_GRAPHS_DRIVERS;
-	cleave_stream order;
 	struct block *b = clv_meta_zalloc(sizeof(*b));
+	unsigned branch;
 	pthread_mutex_lock(&lock);
-	bool can = b && room_for_block() && order_of(s->device, s, &now, &order);
-	pthread_mutex_unlock(&lock);
-	if (!can) {
+	struct capture *c = b && room_for_block() ? capture_of(s->device, s, &now, &branch) : NULL;
+	if (!c) {
+		pthread_mutex_unlock(&lock);
 		clv_meta_free(b);
 		return CLV_GRAPHS_DRIVERS;
 	}
+	b->pattern = c->pattern;
+	goes_on(c, 1);
+	bool lasts = *guess_of(b->pattern);
+	cleave_stream passing = passing_stream(c->number, s->device, branch), lasting = lasting_stream(s->device, branch);
+	pthread_mutex_unlock(&lock);
 	cleave_ptr ptr;
-	int why = cleave_alloc(p->heap, s->device, order, size, &ptr);
+	int why = cleave_alloc(p->heap, s->device, lasts ? lasting : passing, size, &ptr);
+	if (why == -ENOMEM && !lasts) { /* memory beside that of others will do */
+		lasts = true;
+		why = cleave_alloc(p->heap, s->device, lasting, size, &ptr);
+	}
 	if (why == -ENOMEM && clv_graphs_reclaim(p))
-		why = cleave_alloc(p->heap, s->device, order, size, &ptr);
+		why = cleave_alloc(p->heap, s->device, lasting, size, &ptr);
 	if (why) {
 		clv_meta_free(b);
 		if (why != -ENOMEM && why != -ENOSPC)
@@ -326,7 +415,10 @@ enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct 
 		return CLV_GRAPHS_SERVED;
 	}
 	pthread_mutex_lock(&lock);
-	*b = (struct block){.ptr = ptr, .device = s->device, .capture = find_capture(now.id), .mark = books.number};
+	b->ptr = ptr;
+	b->device = s->device;
+	b->capture = find_capture(now.id);
+	b->mark = lasts ? books.number : 0;
 	add_block(b);
 	pthread_mutex_unlock(&lock);
 	*out = ptr;
@@ -352,11 +444,18 @@ static void note_free(const struct clv_process *p, struct block *b, const struct
 static int free_in_capture(const struct clv_process *p, struct block *b, const struct clv_cuda_stream *s,
 			   const struct clv_capture_info *now)
 {
-	cleave_stream order;
 	int why = 0;
+	unsigned branch;
+	struct capture *c = b->freed ? NULL : capture_of(b->device, s, now, &branch);
 	if (b->freed) {
 		why = -EINVAL;
-	} else if (order_of(b->device, s, now, &order)) {
+	} else if (c) {
+		bool own = b->capture == c;
+		cleave_stream order = own ? passing_stream(c->number, b->device, branch) : lasting_stream(b->device, branch);
+		if (own) {
+			*guess_of(b->pattern) = false;
+			goes_on(c, b->pattern);
+		}
 		remove_block(b);
 		pthread_mutex_unlock(&lock);
 		return give_back(p, b, order);
@@ -451,6 +550,7 @@ static void orphan_blocks(struct capture *c)
 static bool settle(const struct clv_process *p, bool wait)
 {
 	struct block *out = NULL;
+	struct capture *ended = NULL;
 	unsigned branches[DEVICES_MAX] = {0};
 	bool any = false;
 	atomic_store_explicit(&clv_graphs_news, false, memory_order_seq_cst);
@@ -460,8 +560,9 @@ static bool settle(const struct clv_process *p, bool wait)
 		if (!atomic_load_explicit(&c->gone, memory_order_acquire))
 			continue;
 		orphan_blocks(c);
-		end_capture(c);
-		any = true;
+		unlink_capture(c);
+		c->older = ended;
+		ended = c;
 	}
 	for (struct block *b = books.orphans, *next; b; b = next) {
 		next = b->next;
@@ -482,14 +583,21 @@ static bool settle(const struct clv_process *p, bool wait)
 		books.branches[d] = 0;
 	}
 	pthread_mutex_unlock(&lock);
+	for (struct capture *c; (c = ended); any = true) {
+		ended = c->older;
+		end_capture(p, c);
+	}
 	for (struct block *b; (b = out); any = true) {
 		out = b->next;
 		give_back(p, b, b->order);
 	}
 	/* If a capture has begun meanwhile the heap is told that it cannot be, and all stays in its order. */
-	for (int d = 0; d < DEVICES_MAX; d++)
+	for (int d = 0; d < DEVICES_MAX; d++) {
 		for (unsigned k = 0; k < branches[d]; k++)
-			cleave_stream_destroyed(p->heap, d, graph_stream(d, k));
+			cleave_stream_destroyed(p->heap, d, lasting_stream(d, k));
+		if (branches[d])
+			cleave_stream_destroyed(p->heap, d, shared_stream(d));
+	}
 	return any;
 }
 

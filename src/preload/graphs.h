@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
  * graphs: memory allocated while a stream captures. It comes from the one heap, on *graph streams*: streams that do not
- * exist (CLV_STREAM_VIRTUAL), one for each device and each branch of a capture. Work on them is that of all launches of all
- * graphs, so what is freed in a capture is at once reusable by that branch and by later captures, and by nothing else
- * before every graph is gone that was there when it was freed. Different captures share the streams, since graphs that
- * have such memory never overlap (launch.c); branches of one capture do not, since these may.
+ * exist (CLV_STREAM_VIRTUAL), whose work is that of launches.
+ *
+ * Most of what a capture asks for it frees again. That comes from streams of the capture, one for each branch, since the
+ * branches of a graph may overlap: it is reusable at once in the branch that freed it, and by nobody else. When the capture
+ * ends well the frames that then hold nothing are folded onto frames that all graphs of the device share: their contents
+ * are needed within one launch alone, and launches of graphs with such memory never overlap (launch.c). What is still
+ * live, its results, shares memory with no other graph. To keep the two kinds in frames of their own, each request is
+ * guessed to be of the kind that the same request was in an earlier capture that did the same so far.
+ *
+ * What one capture left and another frees belongs to streams of the device, one for each branch: reusable in captures,
+ * for what outlives them, as in pools that graphs share under PyTorch; and by nobody else before all graphs are gone that
+ * were there when it was freed. Results of graphs that do so are safe if graphs are launched in the order of their captures.
+ *
+ * A block that outlives its capture comes back when the program has freed it, and the graph, copies of it and their
+ * executables are gone. A launch allocates it anew, after which it may be freed again.
  *
  * Which streams of a capture are ordered is taken from the streams: a program that changes the dependencies of a
  * capturing stream by hand (cuStreamUpdateCaptureDependencies) so that its later work does not follow its earlier work
@@ -13,9 +24,6 @@
  *   graphs.c    captures whose graphs live, blocks that belong to them, what becomes of those
  *   captures.c  captures begin and end
  *   launch.c    which graphs and executables have such memory; their launches
- *
- * A graph keeps its blocks' memory, not what is in them: as graphs that share a pool do under PyTorch, one that runs may
- * write where another, captured later, has left its results, if that memory was free when the other was captured.
  *
  * Locks, in this order: a launch lock of a device; the heap's; `lock` of graphs.c; that of the handles in launch.c. The
  * driver calls back about graphs that are gone from wherever it likes: that takes no lock.
@@ -49,7 +57,10 @@ void clv_handle_forget(const void *handle);
  * event. */
 void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s);
 
-/* ---- captures (captures.c) ---- */
+/* ---- captures ---- */
+
+/* The capture of this id has ended well, and nothing of it has run: its memory is folded (graphs.c). */
+void clv_graphs_captured(const struct clv_process *p, uint64_t id);
 
 void clv_captures_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s);
 

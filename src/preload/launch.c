@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * launch: graphs that have memory of graph streams must not overlap on a device. Which graphs and executables have such
+ * launch: graphs that have memory of graph streams must not overlap on a device, since they share frames. Which graphs and executables have such
  * memory is followed by handle from captures through copies, child nodes and updates; a launch of one on another stream
  * than the last waits for the last on the device. The common case, one stream, costs no call of the driver.
  *
