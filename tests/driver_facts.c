@@ -324,6 +324,12 @@ static void captures(void)
 	SAY("status", status_of(s));
 	SAY("end", cu.cuStreamEndCapture(s, &g));
 
+	unsigned long long id;
+	cu.cuStreamBeginCapture_v2(s, relaxed);
+	SAY("its id, relaxed", cu.cuStreamGetId(s, &id));
+	SAY("status", status_of(s));
+	SAY("end", cu.cuStreamEndCapture(s, &g));
+
 	cu.cuEventRecord(other, t);
 	cu.cuStreamBeginCapture_v2(s, relaxed);
 	SAY("wait for an event from outside", cu.cuStreamWaitEvent(s, other, 0));
@@ -400,6 +406,15 @@ static void unsafe(void)
 		SAY("  status", status_of(s));                                                                         \
 		SAY("  end", cu.cuStreamEndCapture(s, &g));                                                            \
 	} while (0)
+	unsigned long long id;
+	CUcontext owner;
+	CUstreamCaptureStatus capturing;
+	TRY(cu.cuStreamGetId(s, &id));
+	TRY(cu.cuStreamGetId(t, &id));
+	TRY(cu.cuStreamGetId(NULL, &id));
+	TRY(cu.cuStreamGetCtx(s, &owner));
+	TRY(cu.cuStreamGetCtx(t, &owner));
+	TRY(cu.cuStreamGetCaptureInfo_v2(s, &capturing, NULL, NULL, NULL, NULL));
 	TRY(cu.cuMemGetInfo_v2(&f, &total));
 	TRY(cu.cuStreamCreate(&made, 1));
 	TRY(cu.cuStreamDestroy_v2(made));
@@ -458,6 +473,10 @@ static void contexts(void)
 	SAY("device", cu.cuCtxGetDevice(&d));
 	SAY("allocate", cu.cuMemAlloc_v2(&p, MIB));
 	SAY("release again", cu.cuDevicePrimaryCtxRelease_v2(0));
+	SAY("retain", cu.cuDevicePrimaryCtxRetain(&got, 0));
+	printf("  the same: %d\n", got == primary);
+	SAY("allocate, made current before", cu.cuMemAlloc_v2(&p, MIB));
+	SAY("query an event from before", cu.cuEventQuery(ours));
 }
 
 static void after_fork(void)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 static struct clv_cuda_api cu;
+static void *cuda_lib;
 static struct {
 	fakecuda_calls_fn *calls;
 	fakecuda_used_fn *used, *used_peak;
@@ -29,27 +30,27 @@ static struct {
 #define OK(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 #define FAILS(code, call) ck_assert_int_eq((call), (code))
 
-static void *cuda_symbol(void *lib, const char *name)
+static void *cuda_symbol(const char *name)
 {
-	void *p = dlsym(lib, name);
-	ck_assert_msg(p, "%s: %s", name, dlerror());
+	void *p = dlsym(cuda_lib, name);
+	ck_assert_msg(p != NULL, "%s: %s", name, dlerror());
 	return p;
 }
 
 static void open_cuda(void)
 {
 	const char *path = getenv("CLEAVE_LIBCUDA");
-	void *lib = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	ck_assert_msg(lib, "%s", dlerror());
-#define X(name, params) *(void **)&cu.name = cuda_symbol(lib, #name);
+	cuda_lib = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(cuda_lib != NULL, "%s", dlerror());
+#define X(name, params) *(void **)&cu.name = cuda_symbol(#name);
 #define Y(name, params) X(name, params) X(name##_ptsz, params)
 	CLV_CUDA_CALLS(X, Y)
 #undef X
 #undef Y
-#define X(name) *(void **)&fake.name = cuda_symbol(lib, "fakecuda_" #name);
+#define X(name) *(void **)&fake.name = cuda_symbol("fakecuda_" #name);
 	X(calls) X(used) X(used_peak) X(foreign) X(faults) X(delay) X(leaks)
 #undef X
-		* (void **)&fake.set_failures = cuda_symbol(lib, "fakecuda_fail");
+		* (void **)&fake.set_failures = cuda_symbol("fakecuda_fail");
 }
 
 /* Opened, initialized, and the primary context of device 0 current. */

@@ -366,6 +366,8 @@ void ipc_leave(unsigned few)
 #define CHURNERS 3
 static _Atomic bool churning;
 static pthread_t churners[CHURNERS];
+static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUipcMemHandle last;
 
 /* Makes, exports and frees blocks of its own. */
 static void *churn(void *arg)
@@ -373,9 +375,12 @@ static void *churn(void *arg)
 	unsigned i = IPC_BLOCKS - 1 - (unsigned)(uintptr_t)arg;
 	CUipcMemHandle handle;
 	while (atomic_load(&churning)) {
-		CUdeviceptr ptr = ipc_make(i, 3, IPC_GRANULARITY, 512, IPC_GRANULARITY, i);
+		CUdeviceptr ptr = ipc_make(i, 3, IPC_GRANULARITY, 512, IPC_GRANULARITY, 77);
 		if (cuIpcGetMemHandle(&handle, ptr) != CUDA_SUCCESS)
 			abort();
+		pthread_mutex_lock(&last_lock);
+		last = handle;
+		pthread_mutex_unlock(&last_lock);
 		ipc_free(i);
 	}
 	return NULL;
@@ -445,6 +450,11 @@ static void obey(const struct ipc_order *o, struct ipc_answer *a, int orders)
 		atomic_store(&churning, false);
 		for (unsigned t = 0; t < CHURNERS; t++)
 			pthread_join(churners[t], NULL);
+		break;
+	case IPC_CHURNED:
+		pthread_mutex_lock(&last_lock);
+		a->handle = last;
+		pthread_mutex_unlock(&last_lock);
 		break;
 	case IPC_END:
 		_exit(0);

@@ -71,6 +71,7 @@ enum ipc_op {
 	IPC_BECOME,      /* user `size` */
 	IPC_CHURN,       /* threads export and free for as long as it is; IPC_CALM stops them */
 	IPC_CALM,
+	IPC_CHURNED, /* handle: of a block that a thread has just exported; it may be gone already */
 	IPC_END,
 };
 

@@ -475,5 +475,29 @@ START_TEST(threads)
 }
 END_TEST
 
+/* A block that is freed while it is opened is there whole, or refused. */
+START_TEST(freed_meanwhile)
+{
+	struct ipc_exporter x = ipc_start();
+	CUipcMemHandle none = {{0}};
+	CUdeviceptr at;
+	ipc_tell(&x, (struct ipc_order){.op = IPC_CHURN});
+	for (unsigned n = 0; n < 300; n++) {
+		struct ipc_answer a = ipc_tell(&x, (struct ipc_order){.op = IPC_CHURNED});
+		if (!memcmp(&a.handle, &none, sizeof(none)))
+			continue;
+		CUresult r = cuIpcOpenMemHandle_v2(&at, a.handle, 1);
+		ck_assert_msg(r == CUDA_SUCCESS || r == CUDA_ERROR_INVALID_VALUE, "%s", world.said);
+		if (r != CUDA_SUCCESS)
+			continue;
+		ck_assert(ipc_filled(at, G, 77));
+		ck_assert_int_eq(cuIpcCloseMemHandle(at), CUDA_SUCCESS);
+	}
+	ipc_tell(&x, (struct ipc_order){.op = IPC_CALM});
+	ck_assert_uint_eq(world.ranges, 0);
+	ipc_kill(&x);
+}
+END_TEST
+
 CHECK_MAIN("ipc", contents, interior, counted, many_frames, freed, silent, refused, switched_off, not_exportable,
-	   driver_fails, peers, context_gone, forked, socket_closed, threads)
+	   driver_fails, peers, context_gone, forked, socket_closed, threads, freed_meanwhile)

@@ -5,10 +5,9 @@
 #include "check_main.h"
 #include "fakecuda_open.h"
 
-#include <unistd.h>
-
 #include <pthread.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -502,6 +501,77 @@ START_TEST(launches_overlap)
 }
 END_TEST
 
+START_TEST(context_goes_while_it_captures)
+{
+	CUdeviceptr p;
+	CUcontext other;
+	int gone = 0;
+	CUuserObject o;
+	CUgraph g;
+	CUstreamCaptureStatus status;
+	start_cuda();
+	OK(cu.cuCtxCreate_v2(&other, 0, 0));
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUevent e = new_event();
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemAllocAsync(&p, MIB, s));
+	OK(cu.cuEventRecord(e, s));
+	OK(cu.cuStreamWaitEvent(t, e, 0));
+	OK(cu.cuStreamGetCaptureInfo_v2(s, &status, NULL, &g, NULL, NULL));
+	OK(cu.cuUserObjectCreate(&o, &gone, set_int, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	OK(cu.cuGraphRetainUserObject(g, o, 1, CU_GRAPH_USER_OBJECT_MOVE));
+	OK(cu.cuCtxDestroy_v2(other));
+	wait_for(&gone);
+	OK(cu.cuMemAlloc_v2(&p, MIB)); /* no capture is left that would mind */
+}
+END_TEST
+
+/* Threads that capture, each for itself, launch and let go: for the sanitizers, above all. */
+static void *capture_and_launch(void *arg)
+{
+	int gone = 0, calls = 0;
+	cu.cuCtxSetCurrent(context);
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	for (int i = 0; i < 20; i++) {
+		CUdeviceptr p;
+		CUgraph g;
+		CUgraphExec x;
+		CUuserObject o;
+		CUstreamCaptureStatus status;
+		unsigned char got = 0, want = (unsigned char)(i + *(int *)arg);
+		gone = 0;
+		if (cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ||
+		    cu.cuUserObjectCreate(&o, &gone, set_int, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) ||
+		    cu.cuStreamGetCaptureInfo_v2(s, &status, NULL, &g, NULL, NULL) ||
+		    cu.cuGraphRetainUserObject(g, o, 1, CU_GRAPH_USER_OBJECT_MOVE) || cu.cuMemAllocAsync(&p, 4096, s) ||
+		    cu.cuMemsetD8Async(p, want, 4096, s) || cu.cuLaunchHostFunc(s, add_one, &calls) ||
+		    cu.cuStreamEndCapture(s, &g) || cu.cuGraphInstantiateWithFlags(&x, g, 0) || cu.cuGraphDestroy(g) ||
+		    cu.cuGraphLaunch(x, s) || cu.cuMemcpyDtoHAsync_v2(&got, p + 4095, 1, s) || got != want ||
+		    cu.cuMemFreeAsync(p, s) || cu.cuGraphExecDestroy(x))
+			return "wrong";
+		wait_for(&gone);
+	}
+	return calls != 20 || cu.cuStreamDestroy_v2(s) ? "wrong" : NULL;
+}
+
+START_TEST(threads)
+{
+	pthread_t t[4];
+	int seed[4] = {0, 50, 100, 150};
+	void *bad;
+	context = start_cuda();
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&t[i], NULL, capture_and_launch, &seed[i]), 0);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(t[i], &bad);
+		ck_assert_ptr_null(bad);
+	}
+	OK(cu.cuCtxSynchronize());
+	ck_assert_ptr_null(fake.leaks());
+	ck_assert_uint_eq(fake.used(0), 0);
+}
+END_TEST
+
 static bool may_end; /* atomic */
 
 static void wait_until_told(void *arg)
@@ -541,4 +611,5 @@ END_TEST
 
 CHECK_MAIN("libcuda_graphs", context_events, capture_and_replay, what_a_capture_allows, what_a_capture_forbids,
 	   captures_and_other_threads, legacy_stream_in_a_capture, streams_join, memory_of_a_graph, user_objects,
-	   update_children_and_captured_launches, capture_to_a_graph, launches_overlap)
+	   update_children_and_captured_launches, capture_to_a_graph, launches_overlap, context_goes_while_it_captures,
+	   threads)

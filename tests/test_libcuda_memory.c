@@ -125,6 +125,11 @@ START_TEST(host_memory)
 	FAILS(712, cu.cuMemHostRegister_v2(host, 8192, 0));
 	OK(cu.cuMemHostGetDevicePointer_v2(&d, host, 0));
 	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeHost(host));
+	CUresult (*unregister)(void *) = (CUresult(*)(void *))cuda_symbol("cuMemHostUnregister");
+	OK(unregister(host));
+	FAILS(713, unregister(host));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemHostGetDevicePointer_v2(&d, host, 0));
+	free(host);
 	OK(cu.cuMemFreeHost(p));
 	OK(cu.cuMemAllocManaged(&d, 4096, 1));
 	*(volatile char *)(uintptr_t)d = 3;
@@ -244,7 +249,8 @@ START_TEST(pool_reuse_is_ordered)
 	ck_assert_uint_eq(p, q);
 	OK(cu.cuMemsetD8Async(q, 2, 4 * MIB, b));
 	FAILS(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(b));
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, (gate_open(&g), cu.cuMemAllocAsync(&p, 512, a)));
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 512, a)); /* nothing to wait for */
+	gate_open(&g);
 	OK(cu.cuCtxSynchronize());
 	ck_assert_int_eq(byte_at(q), 2);
 }
@@ -386,4 +392,5 @@ START_TEST(pointer_attributes)
 END_TEST
 
 CHECK_MAIN("libcuda_memory", plain_memory, free_waits_and_stale_work_faults, copies, host_memory, frames,
-	   pool_attributes, pool_reuse_is_ordered, pool_rest_is_ordered, pools_made_and_chosen, peers, pointer_attributes)
+	   pool_attributes, pool_reuse_is_ordered, pool_rest_is_ordered, pools_made_and_chosen, peers,
+	   pointer_attributes)

@@ -101,7 +101,10 @@ START_TEST(growth_is_bounded)
 		if (limits[i] == UINT64_MAX)
 			ck_assert_uint_gt(largest, 16 << 20);
 	}
-	ck_assert_uint_eq(clv_chunks_release(c, 0), stats_of(c).given_back); /* none is entirely free: both 0 */
+	/* whether the takes left chunks entirely free depends on the order of their addresses */
+	uint64_t held = stats_of(c).held, released = clv_chunks_release(c, 0);
+	ck_assert_uint_eq(stats_of(c).held, held - released);
+	ck_assert_uint_eq(stats_of(c).given_back > 0, released > 0);
 	clv_chunks_close(c);
 	provider_end(&v);
 }
@@ -257,7 +260,6 @@ START_TEST(model)
 				}
 				ck_assert_msg(r->at && (uintptr_t)r->at % align == 0, "seed %d step %d", (int)seed,
 					      step);
-				ck_assert(clv_chunks_same(c, r->at, r->at + size - 1));
 				r->size = size;
 				taken += size;
 				provider_hand(&v, r->at, size, NULL, r);

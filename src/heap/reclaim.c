@@ -9,12 +9,14 @@
 #include "streams.h"
 
 #include <errno.h>
+#include <time.h>
 
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
-/* An event on an idle stream completes within microseconds, but not at once: so long are events polled that a trim without
- * waiting has recorded. */
-#define TRIM_NS (2 * 1000 * 1000)
-#define TRIM_POLLS 4096
+/* An event on an idle stream completes within microseconds, but not at once. A trim that does not wait for work asks so
+ * often after those that it has recorded, the later times with a pause before each: 2 ms at most. */
+#define TRIM_POLLS 72
+#define TRIM_POLLS_AT_ONCE 32
+#define TRIM_PAUSE_NS (50 * 1000)
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -446,10 +448,9 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 	release_down_to(a, keep);
 	if (a->held > keep) /* most frees have no event of their own yet, and chunks that have just become empty none */
 		clv_streams_record(a);
-	uint64_t start = a->driver->now_ns(a->driver);
 	for (int i = 0; i < TRIM_POLLS && a->held > keep && clv_streams_pending(a); i++) {
-		if (a->driver->now_ns(a->driver) - start > TRIM_NS)
-			break;
+		if (i >= TRIM_POLLS_AT_ONCE)
+			nanosleep(&(struct timespec){.tv_nsec = TRIM_PAUSE_NS}, NULL);
 		if (clv_streams_poll(a, NULL)) {
 			settle(a);
 			release_down_to(a, keep);

@@ -178,15 +178,6 @@ static struct clv_chunk *chunk_at(struct clv_chunks *c, const void *p)
 	return i < c->count && c->table->entries[i].base <= (uintptr_t)p ? c->table->entries[i].chunk : NULL;
 }
 
-bool clv_chunks_same(struct clv_chunks *c, const void *a, const void *b)
-{
-	pthread_mutex_lock(&c->lock);
-	struct clv_chunk *chunk = chunk_at(c, a);
-	bool same = chunk && chunk == chunk_at(c, b);
-	pthread_mutex_unlock(&c->lock);
-	return same;
-}
-
 /* Runs of pages. */
 
 /* The first page from `i` on that is `used` or not; chunk->pages if there is none. */

@@ -41,8 +41,7 @@ void clv_chunks_settle(struct clv_chunks *c, struct clv_chunk *chunk);
 /* Gives chunks that are entirely free back while more than `keep` bytes are free. Returns the bytes given back. */
 uint64_t clv_chunks_release(struct clv_chunks *c, uint64_t keep);
 
-bool clv_chunks_own(struct clv_chunks *c, const void *p);                 /* takes no lock */
-bool clv_chunks_same(struct clv_chunks *c, const void *a, const void *b); /* both in one chunk */
+bool clv_chunks_own(struct clv_chunks *c, const void *p); /* takes no lock */
 void clv_chunks_get_stats(struct clv_chunks *c, struct clv_chunks_stats *out);
 
 #endif

@@ -14,6 +14,7 @@
  * - Frames are handed over whole. Where a block shares its first or its last frame with neighbours, the importing process
  *   can reach their bytes as well, as it can with small blocks of cuMemAlloc. Only processes of the same user, or root's,
  *   are answered.
+ * - Both processes must be in one network namespace, whose sockets they see, and the importing one must see the device.
  * - A handle dies with its block. A mapping stays valid when the exporting process frees the block or ends; what is in it
  *   is then undefined.
  *

@@ -172,7 +172,7 @@ static void *answer(void *handle, const char *name)
 		return NULL;
 	if (clv_real() == &nothing) { /* what was found may be our own export, which is not to be seen */
 		if (is_hook(found))
-			found = next(RTLD_NEXT, name);
+			found = libc_dlsym()(RTLD_NEXT, name); /* another library's dlsym would look after itself */
 		__asm__ volatile("" : "+r"(found)); /* no tail call: it is after us that is looked, not after the caller */
 		return found;
 	}

@@ -202,8 +202,7 @@ static void context_end(struct fc_context *c)
 			fc_queue_close(q);
 	}
 	fc_context_memory(c);
-	fc_handle_free(FC_HANDLE_CONTEXT, c->handle);
-	c->handle = NULL;
+	fc_handle_free(FC_HANDLE_CONTEXT, c->handle); /* threads that have it current go on naming it */
 }
 
 static struct fc_context *context_of(CUcontext handle)

@@ -199,12 +199,31 @@ static struct fc_piece *find(struct fc_pool *pool, uint64_t size, struct fc_queu
 	return NULL;
 }
 
-/* Waits for the frees of all pools of the device. */
+/* A piece of a pool of the device that was freed on a stream which has not come to it. */
+static const struct fc_piece *pending(int device)
+{
+	for (uint32_t i = 0; i < fc_handles_most(FC_HANDLE_POOL); i++) {
+		const struct fc_pool *pool = fc_handle_nth(FC_HANDLE_POOL, i);
+		for (struct fc_chunk *c = pool && pool->device == device ? pool->chunks : NULL; c; c = c->next) {
+			settle(c);
+			for (const struct fc_piece *p = c->first; p; p = p->next)
+				if (p->queue)
+					return p;
+		}
+	}
+	return NULL;
+}
+
+/* Waits for what is freed, but not yet, on the device; all that pools cache goes back then. */
 static void wait_frees(int device)
 {
-	fc_wait_device(device);
-	fc_pools_settle(device);
-	fc_pool_trim(fc.device[device].default_pool, 0);
+	for (const struct fc_piece *p; (p = pending(device));)
+		fc_wait(p->queue, p->position);
+	for (uint32_t i = 0; i < fc_handles_most(FC_HANDLE_POOL); i++) {
+		struct fc_pool *pool = fc_handle_nth(FC_HANDLE_POOL, i);
+		if (pool && pool->device == device)
+			fc_pool_trim(pool, 0);
+	}
 }
 
 static struct fc_piece *take(struct fc_pool *pool, uint64_t size, struct fc_queue *q, struct fc_chunk **chunk,
@@ -228,7 +247,6 @@ static struct fc_piece *take(struct fc_pool *pool, uint64_t size, struct fc_queu
 			fc_pool_trim(fc.device[pool->device].graph_pool, 0);
 		} else if (turn == 1 && order) {
 			wait_frees(pool->device);
-			fc_pool_trim(pool, 0);
 		}
 	}
 	return NULL;
@@ -251,8 +269,13 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 		fc_push_wait(q, p->queue, p->position);
 	if (p->size > bytes) {
 		struct fc_piece *rest = fc_alloc(sizeof(*rest));
-		*rest = (struct fc_piece){.next = p->next, .prev = p, .offset = p->offset + bytes,
-					  .size = p->size - bytes, .free = true, .queue = p->queue, .position = p->position};
+		*rest = (struct fc_piece){.next = p->next,
+					  .prev = p,
+					  .offset = p->offset + bytes,
+					  .size = p->size - bytes,
+					  .free = true,
+					  .queue = p->queue,
+					  .position = p->position};
 		if (rest->queue)
 			fc_queue_ref(rest->queue);
 		if (p->next)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * ipc_pair plain|async|frames|refused [DEVICE]: memory of one process in another, through the Driver API alone; it knows nothing of
- * Cleave and runs on a real driver, too. The parent exports, the child imports (on device 0, or DEVICE), and each verifies what the other wrote.
- * Exits 0 if all is right, and prints how many blocks went over, and on the double of the driver whether as frames.
+ * ipc_pair plain|async|frames|refused [DEVICE]: memory of one process in another, by a program that knows the Driver API
+ * and nothing of Cleave. One process exports, another imports (on device 0, or DEVICE), and each verifies what the other
+ * wrote. Exits 0 if all is right, and prints how many blocks went over, and on the double of the driver whether as frames.
  *
  * plain    cuMemAlloc
  * async    cuMemAllocAsync, which a driver cannot share; the exporter frees some blocks early and ends first

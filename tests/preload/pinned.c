@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * pinned WHAT: a program with page-locked memory, over the test double of libcuda.so.1. Prints the same with and without
- * a cache in between; and on stderr, how often the driver was asked for memory.
+ * pinned WHAT: a program with page-locked memory, over the library named by CLEAVE_LIBCUDA: the test double of
+ * libcuda.so.1, or the real one. Prints the same with and without a cache in between; and on stderr, how often the double
+ * was asked for memory.
  *
  * results   what each call answers
  * copies    blocks that are freed while copies still read them, and asked for anew at once
@@ -48,6 +49,12 @@ static void open_cuda(void)
 	*(void **)&fake_calls = dlsym(lib, "fakecuda_calls");
 	*(void **)&fake_delay = dlsym(lib, "fakecuda_delay");
 	*(void **)&fake_leaks = dlsym(lib, "fakecuda_leaks");
+}
+
+static void slow_work(unsigned us)
+{
+	if (fake_delay)
+		fake_delay(us);
 }
 
 static CUcontext start_cuda(void)
@@ -126,10 +133,11 @@ static int copy_rounds(CUstream s, int rounds, unsigned seed)
 
 static void copies(void)
 {
-	fake_delay(300);
+	slow_work(300);
 	printf("wrong bytes: %d\n", copy_rounds(new_stream(), 3, 1));
 	printf("on the default stream: %d\n", copy_rounds(NULL, 2, 7));
-	fprintf(stderr, "%ld chunks\n", fake_calls("cuMemHostAlloc") + fake_calls("cuMemAllocHost_v2"));
+	if (fake_calls)
+		fprintf(stderr, "%ld chunks\n", fake_calls("cuMemHostAlloc") + fake_calls("cuMemAllocHost_v2"));
 }
 
 static CUcontext first;
@@ -148,7 +156,7 @@ static void threads(void)
 	enum { THREADS = 4 };
 	pthread_t thread[THREADS];
 	int wrong = 0;
-	fake_delay(100);
+	slow_work(100);
 	for (size_t i = 0; i < THREADS; i++)
 		pthread_create(&thread[i], NULL, worker, (void *)(50 * i));
 	for (size_t i = 0; i < THREADS; i++) {
@@ -182,7 +190,7 @@ static void contexts(void)
 	printf("another context's: %d\n", ((char *)q)[4999]);
 	OK(cu.cuMemFreeHost(q));
 	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
-	leak = fake_leaks();
+	leak = fake_leaks ? fake_leaks() : NULL;
 	printf("left: %s\n", leak ? leak : "nothing");
 }
 
@@ -196,7 +204,7 @@ static void capture(void)
 	OK(cu.cuMemHostAlloc((void **)&p, SIZE, 0));
 	OK(cu.cuMemHostAlloc((void **)&q, SIZE, 0));
 	memset(q, 5, SIZE);
-	fake_delay(20000);
+	slow_work(20000);
 	OK(cu.cuMemcpyHtoDAsync_v2(to_other, q, SIZE, other));
 	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cu.cuMemcpyHtoDAsync_v2(to, p, SIZE, s));

@@ -63,11 +63,12 @@ class Work:
         self.ramp = torch.arange(words, dtype=torch.int64, device="cuda")
         self.host_ramp = torch.arange(4 * MIB // 8, dtype=torch.int64)
         torch.cuda.synchronize()
-        self.scratch, self.bad = [], []
+        self.scratch, self.bad, self.bad_graph = [], [], []
         for stream in self.streams:
             with torch.cuda.stream(stream):
                 self.scratch.append(torch.empty(words, dtype=torch.int64, device="cuda"))
                 self.bad.append(torch.zeros((), dtype=torch.int64, device="cuda"))
+                self.bad_graph.append(torch.zeros((), dtype=torch.int64, device="cuda"))
         self.blocks, self.graphs, self.readbacks = [], [], []
         self.live = self.live_rounded = self.peak = 0
         self.base = 0
@@ -252,7 +253,7 @@ class Work:
         with torch.cuda.stream(stream):
             torch.add(self.ramp[:graph.given.numel()], self.rng.getrandbits(20), out=graph.given)
             graph.graph.replay()
-            self.bad[at].bitwise_or_((calculation(graph.given) != graph.result).any())
+            self.bad_graph[at].bitwise_or_((calculation(graph.given) != graph.result).any())
         graph.last = stream.record_event()
         self.count["replays"] += 1
 
@@ -268,10 +269,11 @@ class Work:
             self.read_back()
         torch.cuda.synchronize()
         self.count["quiet"] += 1
-        for at, bad in enumerate(self.bad):
-            if bad.item():
-                self.wrong.append(f"wrong contents on stream {at}, after {self.count['ops']} steps")
-                bad.zero_()
+        for what, flags in (("wrong contents", self.bad), ("a graph's result is wrong", self.bad_graph)):
+            for at, bad in enumerate(flags):
+                if bad.item():
+                    self.wrong.append(f"{what} on stream {at}, after {self.count['ops']} steps")
+                    bad.zero_()
         self.balance()
 
     def balance(self):
@@ -375,7 +377,7 @@ class Work:
                             self.step_replay()
                     except torch.OutOfMemoryError:
                         self.count["oom_else"] += 1
-                if self.live < room // 2 and self.rng.random() < 0.2:
+                if self.args.graphs and self.live < room // 2 and self.rng.random() < 0.2:
                     self.step_capture()
                 if self.rng.random() < 0.05:
                     self.step_empty_cache()
@@ -404,6 +406,7 @@ def main():
     parser.add_argument("--seed", type=int, default=20261130)
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--cap", type=int, default=0, help="most live bytes (0: by what is free)")
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="capture nothing but at the start")
     parser.add_argument("--fill", action="store_true", help="fill the device until a request fails, too")
     parser.add_argument("--alone", action="store_true", help="no other program uses the device: check what it says is free")
     args = parser.parse_args()
