@@ -136,6 +136,13 @@ START_TEST(nobody_else_before_all_are_gone)
 	l.alive[first] = false;
 	ck_assert_int_eq(cleave_alloc(heap, 0, stream(1), 40 * CLV_MIB, &p), -ENOMEM);
 	ck_assert_int_eq(cleave_alloc(heap, 0, CLEAVE_STREAM_ANY, 40 * CLV_MIB, &p), -ENOMEM);
+	cleave_failure why;
+	char text[1024];
+	ck_assert_int_eq(cleave_heap_last_failure(heap, 0, &why), 0);
+	ck_assert_uint_eq(why.graph_bytes, 40 * CLV_MIB);
+	ck_assert_uint_ge(why.missing_bytes, 16 * CLV_MIB);
+	cleave_failure_print(&why, text, sizeof(text));
+	ck_assert_msg(strstr(text, "CUDA graphs that can still be launched have 40.0 MiB"), "%s", text);
 	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, graph(0)), -EIO);
 	check_heap();
 	l.alive[second] = false;

@@ -129,7 +129,8 @@ typedef struct cleave_failure {
 	uint64_t device_free_bytes; /* as the driver says, after the failure */
 	uint64_t device_total_bytes;
 	uint64_t missing_bytes;     /* at least so many bytes more would have been needed */
-	uint64_t reserved[8];
+	uint64_t graph_bytes;       /* of pending_bytes: what CUDA graphs may use that can still be launched */
+	uint64_t reserved[7];
 } cleave_failure;
 
 /* -ENOENT: no request has failed on that device. */

@@ -24,13 +24,13 @@ static uint64_t largest_hole(const struct clv_arena *a)
 	return most;
 }
 
-/* Free bytes that work of a stream may still use. */
-static uint64_t pending(const struct clv_arena *a)
+/* Free bytes that work of a stream may still use; `lasting`: of those without a foreseeable end. */
+static uint64_t pending(const struct clv_arena *a, bool lasting)
 {
 	uint64_t bytes = 0;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		const struct clv_slot *slot = a->slots[i];
-		if (!slot->holes || slot->completed == slot->seq)
+		if (!slot->holes || slot->completed == slot->seq || (lasting && !slot->lasting))
 			continue;
 		for (unsigned bin = 0; bin < CLV_BIN_COUNT; bin++)
 			for (const struct clv_bin_node *n = slot->holes->heads[bin]; n; n = n->next)
@@ -69,7 +69,7 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 	out->rounding_bytes = sum.rounding;
 	out->free_bytes = a->held - clv_min_u64(a->held, out->live_bytes + out->rounding_bytes);
 	out->stranded_bytes = stranded(a, sum.live + sum.rounding);
-	out->pending_bytes = pending(a);
+	out->pending_bytes = pending(a, false);
 	out->cached_bytes = clv_caches_bytes(a);
 	out->largest_hole_bytes = largest_hole(a);
 	out->frames = a->frame_count;
@@ -108,12 +108,16 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	f->free_bytes = a->held - clv_min_u64(a->held, sum.live + sum.rounding);
 	f->largest_hole_bytes = largest_hole(a);
 	f->stranded_bytes = stranded(a, sum.live + sum.rounding);
-	f->pending_bytes = pending(a);
+	f->pending_bytes = pending(a, false);
+	f->graph_bytes = pending(a, true);
 	f->limit_bytes = clv_reclaim_cap(a);
 	f->device_free_bytes = device_free;
 	f->device_total_bytes = device_total;
-	/* the request, against what may be held beside the pinned frames; it is bought in whole pages */
-	uint64_t room = f->limit_bytes - clv_min_u64(f->limit_bytes, a->pinned);
+	/* the request, against what may be held beside the pinned frames, and those of graphs; it is bought in whole pages */
+	uint64_t taken = a->pinned;
+	for (uint32_t i = 1; i < a->slot_count; i++)
+		taken += a->slots[i]->used && a->slots[i]->lasting && a->slots[i]->whole ? a->slots[i]->whole->bytes : 0;
+	uint64_t room = f->limit_bytes - clv_min_u64(f->limit_bytes, taken);
 	if (size > room)
 		f->missing_bytes = size - room;
 	else if (size > clv_align_down(room, a->granularity))
@@ -153,6 +157,8 @@ int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
 	say(&t, "Of the %s that are free, the largest hole is %s, %s are stranded beside live blocks and %s wait for streams. ",
 	    clv_size_print(f->free_bytes, a, sizeof(a)), clv_size_print(f->largest_hole_bytes, b, sizeof(b)),
 	    clv_size_print(f->stranded_bytes, c, sizeof(c)), clv_size_print(f->pending_bytes, d, sizeof(d)));
+	if (f->graph_bytes)
+		say(&t, "CUDA graphs that can still be launched have %s of that. ", clv_size_print(f->graph_bytes, a, sizeof(a)));
 	uint64_t others = f->device_total_bytes - clv_min_u64(f->device_total_bytes, f->held_bytes + f->device_free_bytes);
 	if (others)
 		say(&t, "Others hold %s of the device's %s. ", clv_size_print(others, a, sizeof(a)),

@@ -279,7 +279,7 @@ static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 	clv_event last = 0;
 	if (record(a, slot) && slot->count)
 		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-	a->host_waits++;
+	a->host_waits += !slot->lasting; /* which is not waited for */
 	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
 		enum clv_result r = a->driver->stream_synchronize(a->driver, slot->stream);
 		/* a stream that does not exist has no work: it went with its context */

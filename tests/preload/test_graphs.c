@@ -356,11 +356,11 @@ START_TEST(sixty_graphs_share)
 		size_t size = (g + 1) * (MIB / 4);
 		begin(s);
 		CUdeviceptr hidden = get(s, size);
-		fill(s, hidden, size, g);
+		fill(s, hidden, 4096, g);
 		for (int layer = 0; layer < 8; layer++) {
 			CUdeviceptr next = get(s, size), scratch = get(s, 2 * size);
-			fill(s, scratch, size, 77);
-			copy(s, next, hidden, size);
+			fill(s, scratch, 4096, 77);
+			copy(s, next, hidden, 4096);
 			give(s, scratch);
 			give(s, hidden);
 			hidden = next;
@@ -371,15 +371,17 @@ START_TEST(sixty_graphs_share)
 		x[g] = end_to_exec(s);
 		outs += 4096;
 	}
-	/* two blocks and the scratch of the largest; frames end at 2 MiB, and holes do not fit exactly */
-	size_t largest = GRAPHS * (MIB / 4) * 4;
-	ck_assert_uint_le(fake.used(0), base + largest + largest / 4 + outs + 8 * MIB);
+	/* two blocks and the scratch of the largest; holes do not fit exactly */
+	size_t most = base + GRAPHS * (MIB / 4) * 4 * 10 / 9 + outs + 4 * MIB;
+	ck_assert_uint_le(fake.used(0), most);
 	for (unsigned round = 0; round < 2; round++)
 		for (unsigned g = 0; g < GRAPHS; g++) {
 			launch(x[g], s);
 			holds(s, out[g], 4096, g);
 		}
-	ck_assert_uint_le(fake.used(0), base + largest + largest / 4 + outs + 8 * MIB);
+	ck_assert_uint_le(fake.used(0), most);
+	if (getenv("TRACE"))
+		fprintf(stderr, "used %zu KiB over base, ideal %zu\n", (size_t)(fake.used(0) - base) >> 10, (GRAPHS * (MIB / 4) * 4 + outs) >> 10);
 	for (unsigned g = 0; g < GRAPHS; g++) {
 		give(s, out[g]);
 		OK(cu.cuGraphExecDestroy(x[g]));
