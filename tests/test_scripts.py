@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The programs behind scripts/test, scripts/demo and scripts/gpu: a sum that hides a failure, or a table that hides a policy which did
-not complete, would be worse than none. Usage: test_scripts.py FOLDER_OF_PROGRAMS"""
+"""The programs behind scripts/test, scripts/demo and scripts/gpu: a sum that hides a failure, or a table that hides a
+policy which did not complete, would be worse than none. Usage: test_scripts.py FOLDER_OF_PROGRAMS"""
 import json
 import os
 import subprocess
