@@ -342,7 +342,14 @@ START_TEST(a_capture_stays_valid)
 		if (i % 2) { /* a blocking stream concerns the legacy one */
 			ck_assert_int_eq(d->event_record(d, e, legacy.stream), CLV_CAPTURING);
 			ck_assert_int_eq(d->stream_synchronize(d, legacy.stream), CLV_CAPTURING);
+		} else {
+			ck_assert_int_eq(d->event_record(d, e, legacy.stream), CLV_OK);
 		}
+		/* streams are met as ever, the capturing one without a call that would end the capture */
+		clv_cuda_stream_forget(d, legacy.stream.id);
+		ck_assert_uint_eq(known(NULL, false).stream.id, legacy.stream.id);
+		ck_assert_uint_eq(known(handle_of(s), false).stream.id, s.id);
+		ck_assert_uint_ne(known(NULL, true).stream.id, legacy.stream.id);
 		ck_assert_int_eq(clv_cuda_synchronize(d, 0, NULL), CLV_CAPTURING);
 		ck_assert_int_eq(d->event_synchronize(d, before), CLV_OK);
 		ck_assert_int_eq(d->event_query(d, before), CLV_OK);
@@ -467,6 +474,55 @@ START_TEST(a_peer_reads)
 }
 END_TEST
 
+/* ---- the public API ---- */
+
+START_TEST(the_heap_on_streams_that_nobody_told_of)
+{
+	cleave_driver *driver = NULL;
+	cleave_heap *heap = NULL;
+	cleave_ptr x = 0, y = 0, z = 0;
+	cleave_heap_stats stats;
+	_Atomic bool open = false;
+	CUstream handles[2];
+	cleave_stream s[3];
+	unsigned long long id = 0;
+	start();
+	ck_assert_int_eq(cleave_driver_open(&driver, "cuda"), 0);
+	ck_assert_int_eq(cleave_heap_open(&heap, driver, NULL, NULL, 0), 0);
+	ck_assert_int_eq(cleave_heap_set_limit(heap, 0, 64 * CLV_MIB), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(cu->cuStreamCreate(&handles[i], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+		ck_assert_int_eq(cu->cuStreamGetId(handles[i], &id), CUDA_SUCCESS);
+		s[i] = (cleave_stream){id, (uintptr_t)handles[i]};
+	}
+	ck_assert_int_eq(cu->cuStreamGetId(CU_STREAM_LEGACY, &id), CUDA_SUCCESS);
+	s[2] = (cleave_stream){id, 0};
+	/* there is room for one block: it passes from stream to stream, in their order and without a wait of the host */
+	ck_assert_int_eq(cleave_alloc(heap, 0, s[0], 60 * CLV_MIB, &x), 0);
+	ck_assert_int_eq(cu->cuLaunchHostFunc(handles[0], gate, &open), CUDA_SUCCESS);
+	ck_assert_int_eq(cleave_free(heap, x, s[0]), 0);
+	ck_assert_int_eq(cleave_alloc(heap, 0, s[1], 60 * CLV_MIB, &y), 0);
+	ck_assert(!open);
+	ck_assert_int_eq(cu->cuStreamQuery(handles[1]), CUDA_ERROR_NOT_READY);
+	atomic_store(&open, true);
+	ck_assert_int_eq(cleave_free(heap, y, s[1]), 0);
+	ck_assert_int_eq(cleave_alloc(heap, 0, s[2], 60 * CLV_MIB, &z), 0);
+	ck_assert_int_eq(cleave_free(heap, z, s[2]), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(cleave_stream_destroyed(heap, 0, s[i]), 0);
+		ck_assert_int_eq(cu->cuStreamDestroy_v2(handles[i]), CUDA_SUCCESS);
+	}
+	ck_assert_int_eq(cleave_heap_get_stats(heap, 0, &stats), 0);
+	ck_assert_uint_eq(stats.host_waits, 2); /* of the streams that were destroyed */
+	ck_assert_uint_eq(stats.live_bytes, 0);
+	ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, NULL), 0);
+	ck_assert_int_eq(cleave_heap_check(heap, NULL, 0), 0);
+	cleave_heap_close(heap);
+	cleave_driver_close(driver);
+	finish();
+}
+END_TEST
+
 /* ---- what it costs ---- */
 
 static uint64_t now(void)
@@ -516,6 +572,7 @@ int main(void)
 		a_capture_stays_valid,
 		frames_are_exported_and_imported,
 		a_peer_reads,
+		the_heap_on_streams_that_nobody_told_of,
 		times,
 	};
 	/* looked at in a process of its own: what has initialised CUDA cannot be forked by Check */

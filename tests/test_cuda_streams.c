@@ -231,6 +231,16 @@ START_TEST(streams_that_nobody_told_of_are_adopted_if_asked_for)
 	ck_assert_int_eq(d->event_record(d, e, (cleave_stream){zero->legacy_id, 0}), CLV_OK);
 	ck_assert_ptr_eq(fake.last_stream, CU_STREAM_LEGACY);
 	ck_assert_int_eq(d->event_record(d, e, (cleave_stream){one->legacy_id, 1}), CLV_FAILED);
+	/* nobody tells of a capture */
+	CUstream captured = fake_stream(1, 20, zero), new = fake_stream(2, 21, zero);
+	const cleave_stream c = {20, (uintptr_t)captured};
+	ck_assert_int_eq(d->event_record(d, e, c), CLV_OK);
+	captured->status = new->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	ck_assert_int_eq(d->event_query(d, e), CLV_NOT_READY);
+	ck_assert_int_eq(d->event_record(d, e, c), CLV_CAPTURING);
+	ck_assert_int_eq(d->stream_synchronize(d, c), CLV_CAPTURING);
+	ck_assert_int_eq(d->event_record(d, e, (cleave_stream){21, (uintptr_t) new}), CLV_CAPTURING);
+	ck_assert_int_eq(fake_mode(), CU_STREAM_CAPTURE_MODE_GLOBAL);
 	ck_assert_int_eq(d->event_destroy(d, e), CLV_OK);
 	finish();
 }
@@ -384,8 +394,12 @@ START_TEST(another_threads_default_stream_is_stood_for)
 	/* its own one is no such case */
 	ck_assert_int_eq(d->event_record(d, e, own.stream), CLV_OK);
 	ck_assert_ptr_eq(fake.last_stream, CU_STREAM_PER_THREAD);
-	/* a capture of whatever stream forbids the legacy one */
+	/* a capture of a blocking stream of its context forbids the legacy one, as its own would */
+	CUstream blocking = fake_stream(0, 1, one), elsewhere = fake_stream(1, 2, zero);
+	elsewhere->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	clv_cuda_captures_add(d, 1);
+	ck_assert_int_eq(d->event_record(d, e, others.stream), CLV_OK);
+	blocking->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	fake_forget_calls();
 	ck_assert_int_eq(d->event_record(d, e, others.stream), CLV_CAPTURING);
 	ck_assert_int_eq(d->stream_wait_event(d, others.stream, e), CLV_CAPTURING);
@@ -542,8 +556,9 @@ START_TEST(a_stream_that_captures_is_known_by_its_name)
 }
 END_TEST
 
-CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name, streams_are_told_apart, asking_again_costs_one_call, what_is_forgotten_is_asked_anew,
-	   streams_are_listed_by_context, a_stream_that_cannot_be_noted_is_not_half_known,
-	   streams_that_nobody_told_of_are_adopted_if_asked_for, an_event_is_made_where_it_is_recorded,
-	   a_record_that_fails_leaves_the_last_one, what_was_recorded_in_a_context_that_is_gone_is_complete,
-	   another_threads_default_stream_is_stood_for, virtual_streams_are_asked_of_their_owner, threads_come_and_go)
+CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name, streams_are_told_apart,
+	   asking_again_costs_one_call, what_is_forgotten_is_asked_anew, streams_are_listed_by_context,
+	   a_stream_that_cannot_be_noted_is_not_half_known, streams_that_nobody_told_of_are_adopted_if_asked_for,
+	   an_event_is_made_where_it_is_recorded, a_record_that_fails_leaves_the_last_one,
+	   what_was_recorded_in_a_context_that_is_gone_is_complete, another_threads_default_stream_is_stood_for,
+	   virtual_streams_are_asked_of_their_owner, threads_come_and_go)

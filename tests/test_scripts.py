@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The programs behind scripts/test and scripts/demo: a sum that hides a failure, or a table that hides a policy which did
-not complete, would be worse than none. Usage: test_scripts.py FOLDER_OF_PROGRAMS"""
+"""The programs behind scripts/test, scripts/demo and scripts/gpu: a sum that hides a failure, or a table that hides a
+policy which did not complete, would be worse than none. Usage: test_scripts.py FOLDER_OF_PROGRAMS"""
 import json
 import os
 import subprocess
@@ -101,6 +101,38 @@ class Table(Scratch):
     def test_cleave_must_complete(self):
         self.assertEqual(self.table(self.policy("cleave", completed=False, failed_at_event=1))[0], 1)
         self.assertEqual(self.table(self.policy("torch"))[0], 1)
+
+
+class DriverTable(Scratch):
+    def put(self, name, held, completed=True):
+        self.write(name, json.dumps({"policies": [{
+            "completed": completed, "peak_reserved_bytes": held << 20, "driver_calls": {"cuMemCreate": 12},
+            "modelled_driver_s": 0.001, "wall_s": 0.002}]}))
+
+    def test_both_devices(self):
+        self.put("a.sim.json", 100)
+        self.put("a.cuda.json", 110)
+        status, out, _ = call("driver_table.py", self.folder.name)
+        self.assertEqual(status, 0)
+        self.assertEqual(len(out), 3)
+        self.assertIn("110", out[2])
+
+    def test_what_is_wrong(self):
+        status, _, err = call("driver_table.py", self.folder.name)
+        self.assertEqual(status, 1)
+        self.assertIn("no replays", err)
+        self.put("a.cuda.json", 100)
+        self.assertEqual(call("driver_table.py", self.folder.name)[0], 1)  # nothing simulated
+        self.put("a.sim.json", 100)
+        self.assertEqual(call("driver_table.py", self.folder.name)[0], 0)
+        self.put("a.cuda.json", 130)
+        self.assertEqual(call("driver_table.py", self.folder.name)[0], 1)
+        self.put("a.cuda.json", 100, completed=False)
+        status, out, _ = call("driver_table.py", self.folder.name)
+        self.assertEqual(status, 1)
+        self.assertIn("not completed", "\n".join(out))
+        self.write("a.cuda.json", "")
+        self.assertEqual(call("driver_table.py", self.folder.name)[0], 1)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@
 #define NAME "replay"
 
 static const char about[] =
-	"Puts the requests of a recorded history to allocators, on a simulated device, and reports what each of them\n"
-	"reserves, calls the driver for, and whether it completes. TRACE is a PyTorch memory snapshot, a .clv file or\n"
-	"an RMM CSV log.\n\n"
+	"Puts the requests of a recorded history to allocators, on a simulated device or (Cleave) on a GPU, and reports\n"
+	"what each of them reserves, calls the driver for, and whether it completes. TRACE is a PyTorch memory snapshot,\n"
+	"a .clv file or an RMM CSV log.\n\n"
 	"Policies:\n"
 	"  cleave[:SETTINGS]  Cleave's heap; `cleave help settings` lists the settings\n"
 	"  torch[:CONF]       PyTorch's native allocator under this PYTORCH_CUDA_ALLOC_CONF text; also\n"

@@ -448,6 +448,8 @@ struct clv_driver *clv_cuda_open(const struct clv_cuda_config *config, struct cl
 	}
 	c->base = table;
 	c->adopt_streams = config->adopt_streams;
+	/* who does not tell of streams does not tell of captures either: as if there were one always */
+	atomic_init(&c->captures, config->adopt_streams ? 1 : 0);
 	c->opened_ns = clv_cuda_now();
 	pthread_mutex_init(&c->lock, NULL);
 	clv_cuda_new_epoch(c);

@@ -32,7 +32,9 @@ struct clv_cuda_config {
 	const struct clv_cuda_api *api; /* borrowed; NULL: libcuda.so.1 is opened here, and cuInit called */
 	bool not_exportable; /* frames cannot be handed to other processes; else they can where the device can */
 	bool any_version;    /* also drivers that were not tested */
-	bool adopt_streams;  /* streams that it was not told of are asked about when they are first used; else they are gone */
+	/* Nobody tells of streams and captures: a stream is asked about when it is first used (else it counts as gone), and
+	 * before each use whether it captures. */
+	bool adopt_streams;
 };
 
 /* NULL with the reason: no libcuda, no device, a driver too old or not tested. A device without virtual memory management

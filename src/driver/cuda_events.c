@@ -47,7 +47,7 @@ static bool captures(struct cuda *c, const struct target *t)
 		return false;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	/* of the legacy stream: an error, if any blocking stream of the context captures */
-	return t->stands_for_another || c->api->cuStreamIsCapturing(t->handle, &status) != CUDA_SUCCESS ||
+	return c->api->cuStreamIsCapturing(t->handle, &status) != CUDA_SUCCESS ||
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

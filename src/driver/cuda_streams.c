@@ -158,7 +158,8 @@ static struct cuda_stream *find_named(struct cuda *c, CUstream handle, CUcontext
 {
 	uint64_t thread = handle == CU_STREAM_PER_THREAD ? clv_cuda_thread() : CUDA_SHARED_STREAM;
 	for (struct cuda_stream *s = c->streams; s; s = s->older)
-		if (s->public.stream.handle == (uint64_t)(uintptr_t)handle && s->public.context == context && s->thread == thread)
+		if (s->public.stream.handle == (uint64_t)(uintptr_t)handle && s->public.context == context &&
+		    s->thread == thread)
 			return s;
 	return NULL;
 }
@@ -229,11 +230,13 @@ enum clv_result clv_cuda_stream_find(struct cuda *c, cleave_stream stream, struc
 		return CLV_INVALID;
 	/* The caller knows the stream and has not told us. Which one a default stream's handle means depends on the context
 	 * and the thread: it may be another one than is asked about. */
-	CUstream handle = (CUstream)(uintptr_t)stream.handle;
+	CUstream handle = stream.handle ? (CUstream)(uintptr_t)stream.handle : CU_STREAM_LEGACY;
 	unsigned long long id = 0;
-	if (c->api->cuStreamGetId(handle ? handle : CU_STREAM_LEGACY, &id) != CUDA_SUCCESS || id != stream.id)
+	if (atomic_load_explicit(&c->captures, memory_order_relaxed) && captures(c, handle))
+		return CLV_CAPTURING;
+	if (c->api->cuStreamGetId(handle, &id) != CUDA_SUCCESS || id != stream.id)
 		return CLV_FAILED;
-	return meet(c, handle ? handle : CU_STREAM_LEGACY, id, out) == CUDA_SUCCESS ? CLV_OK : CLV_FAILED;
+	return meet(c, handle, id, out) == CUDA_SUCCESS ? CLV_OK : CLV_FAILED;
 }
 
 /* ---- what others ask ---- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * driver: the table of functions through which everything reaches device memory. It is shaped by the CUDA Driver API;
- * implementations are `sim` (a simulated device), `fault` (wraps another, makes chosen calls fail) and, later, `cuda`.
+ * implementations are `cuda` (libcuda.so.1), `sim` (a simulated device), `fault` (wraps another, makes chosen calls fail) and
+ * `ledger` (wraps another, gives less than there is).
  *
  * Thread-safety: every function may be called from any thread; an implementation guards its own state.
  * Units: bytes, nanoseconds. Device addresses are 64-bit integers and never dereferenced here.
@@ -86,7 +87,7 @@ struct clv_device_info {
 };
 
 struct clv_driver {
-	const char *name; /* "sim", "cuda", "fault" */
+	const char *name; /* "cuda", "sim", "fault", "ledger" */
 	int devices;
 
 	enum clv_result (*device_info)(struct clv_driver *self, int device, struct clv_device_info *out);
