@@ -139,7 +139,9 @@
 	X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *mode)) \
 	X(cuUserObjectCreate, \
 	  (CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)) \
+	X(cuUserObjectRetain, (CUuserObject object, unsigned int count)) \
 	X(cuUserObjectRelease, (CUuserObject object, unsigned int count)) \
+	X(cuGraphReleaseUserObject, (CUgraph graph, CUuserObject object, unsigned int count)) \
 	X(cuGraphRetainUserObject, (CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)) \
 	X(cuGraphCreate, (CUgraph *phGraph, unsigned int flags)) \
 	X(cuGraphDestroy, (CUgraph hGraph)) \

@@ -190,8 +190,10 @@ static struct capture *new_capture(const struct clv_capture_info *i, uint64_t de
 	c->older = books.newest;
 	*(c->older ? &c->older->newer : &books.oldest) = c;
 	books.newest = c;
-	if (real->cuGraphRetainUserObject(root, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS)
+	if (real->cuGraphRetainUserObject(root, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS) {
+		clv_objects_given(root, object);
 		return c;
+	}
 	c->id = UINT64_MAX;
 	if (real->cuUserObjectRelease)
 		real->cuUserObjectRelease(object, 1); /* calls back, and so ends the capture */
@@ -554,6 +556,7 @@ static bool settle(const struct clv_process *p, bool wait)
 	unsigned branches[DEVICES_MAX] = {0};
 	bool any = false;
 	atomic_store_explicit(&clv_graphs_news, false, memory_order_seq_cst);
+	clv_objects_settle(p, wait);
 	pthread_mutex_lock(&lock);
 	for (struct capture *c = books.oldest, *newer; c; c = newer) {
 		newer = c->newer;

@@ -23,6 +23,7 @@
  *
  *   graphs.c    captures whose graphs live, blocks that belong to them, what becomes of those
  *   captures.c  captures begin and end
+ *   objects.c   what tells that graphs are gone
  *   launch.c    which graphs and executables have such memory; their launches
  *
  * Locks, in this order: a launch lock of a device; the heap's; `lock` of graphs.c; that of the handles in launch.c. The
@@ -56,6 +57,36 @@ void clv_handle_forget(const void *handle);
 /* Nothing can be put on the stream from here on, since it captures or ends: what was launched there last is told by an
  * event. */
 void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* What is known of launches on a device up to now: none is under way; an event, recorded now, comes after them; neither,
+ * ask again later. */
+enum clv_launches { CLV_LAUNCHES_NONE, CLV_LAUNCHES_TOLD, CLV_LAUNCHES_UNKNOWN };
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event);
+
+/* ---- user objects (objects.c) ---- */
+
+struct clv_objects {
+	struct owned *first;
+};
+
+/* The graph has been given an object that tells when it is gone; a copy of the graph has what it has; the graph ends. */
+void clv_objects_given(CUgraph graph, CUuserObject object);
+void clv_objects_copied(CUgraph copy, CUgraph graph);
+void clv_objects_graph_ends(CUgraph graph);
+
+/* Takes the objects out of a graph, that is about to be instantiated, and puts them back. What has become of it, if anything
+ * has (else NULL), counts as having them. */
+struct clv_objects clv_objects_out(CUgraph graph);
+void clv_objects_back(CUgraph graph, struct clv_objects objects, CUgraphExec exec);
+
+/* A launch of the executable was captured: the graph has what it has. */
+void clv_objects_become_part(CUgraph graph, CUgraphExec exec);
+
+/* The executable is about to be destroyed, or becomes another one; it has memory of these devices. */
+void clv_objects_exec_ends(const struct clv_process *p, CUgraphExec exec, uint64_t devices);
+
+/* Ends references whose launches are done; `wait`: waits for these. True if any did. */
+bool clv_objects_settle(const struct clv_process *p, bool wait);
 
 /* ---- captures ---- */
 

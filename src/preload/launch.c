@@ -170,48 +170,48 @@ static void inherit(const void *to, const void *from, bool keep)
 	for (int step_ = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && clv_trim_for_retry(&step_);)                \
 		r = (call);
 
-static CUresult instantiated(CUresult r, const CUgraphExec *exec, CUgraph graph)
-{
-	if (r == CUDA_SUCCESS && exec)
-		inherit(*exec, graph, false);
-	return r;
-}
+/* A graph becomes an executable, which is in *exec then. */
+#define INSTANTIATE(call)                                                                                              \
+	struct clv_objects out = clv_objects_out(graph);                                                               \
+	RETRY(r, call)                                                                                                 \
+	CUgraphExec made = r == CUDA_SUCCESS && exec ? *exec : NULL;                                                   \
+	if (made)                                                                                                      \
+		inherit(made, graph, false);                                                                           \
+	clv_objects_back(graph, out, made);                                                                            \
+	return r
 
 EXPORTED CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *bad, char *log, size_t size)
 {
-	RETRY(r, CLV_PASS(cuGraphInstantiate, exec, graph, bad, log, size))
-	return instantiated(r, exec, graph);
+	INSTANTIATE(CLV_PASS(cuGraphInstantiate, exec, graph, bad, log, size));
 }
 
 EXPORTED CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *bad, char *log, size_t size)
 {
-	RETRY(r, CLV_PASS(cuGraphInstantiate_v2, exec, graph, bad, log, size))
-	return instantiated(r, exec, graph);
+	INSTANTIATE(CLV_PASS(cuGraphInstantiate_v2, exec, graph, bad, log, size));
 }
 
 EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-	RETRY(r, CLV_PASS(cuGraphInstantiateWithFlags, exec, graph, flags))
-	return instantiated(r, exec, graph);
+	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithFlags, exec, graph, flags));
 }
 
 EXPORTED CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	RETRY(r, CLV_PASS(cuGraphInstantiateWithParams, exec, graph, params))
-	return instantiated(r, exec, graph);
+	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams, exec, graph, params));
 }
 
 EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	RETRY(r, CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params))
-	return instantiated(r, exec, graph);
+	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params));
 }
 
 EXPORTED CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
 {
 	CUresult r = CLV_PASS(cuGraphClone, clone, graph);
-	if (r == CUDA_SUCCESS && clone)
+	if (r == CUDA_SUCCESS && clone) {
 		inherit(*clone, graph, false);
+		clv_objects_copied(*clone, graph);
+	}
 	return r;
 }
 
@@ -275,29 +275,34 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgr
 	return node_added(CLV_PASS(cuGraphAddNode_v2, node, graph, after, edges, count, params), graph, params);
 }
 
-/* An update that fails may have changed a part. */
-static CUresult updated(CUresult r, CUgraphExec exec, CUgraph graph)
-{
-	inherit(exec, graph, r != CUDA_SUCCESS);
-	return r;
-}
+/* What the executable was goes when its launches are done. An update that fails may have changed a part. */
+#define UPDATE(call)                                                                                                   \
+	const struct clv_process *p = clv_process_if_open();                                                           \
+	uint64_t before = devices_of(exec);                                                                            \
+	struct clv_objects out = clv_objects_out(graph);                                                               \
+	RETRY(r, call)                                                                                                 \
+	if (r == CUDA_SUCCESS && p)                                                                                    \
+		clv_objects_exec_ends(p, exec, before);                                                                \
+	inherit(exec, graph, r != CUDA_SUCCESS);                                                                       \
+	clv_objects_back(graph, out, exec);                                                                            \
+	return r
 
 EXPORTED CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *bad, CUgraphExecUpdateResult *result)
 {
-	RETRY(r, CLV_PASS(cuGraphExecUpdate, exec, graph, bad, result))
-	return updated(r, exec, graph);
+	UPDATE(CLV_PASS(cuGraphExecUpdate, exec, graph, bad, result));
 }
 
 EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
-	RETRY(r, CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info))
-	return updated(r, exec, graph);
+	UPDATE(CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info));
 }
-
 
 /* Before the driver's call: another thread may get the same handle as soon as it is free. */
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
+	const struct clv_process *p = clv_process_if_open();
+	if (p)
+		clv_objects_exec_ends(p, exec, devices_of(exec));
 	clv_handle_forget(exec);
 	return CLV_PASS(cuGraphExecDestroy, exec);
 }
@@ -305,6 +310,7 @@ EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 {
 	clv_handle_forget(graph);
+	clv_objects_graph_ends(graph);
 	return CLV_PASS(cuGraphDestroy, graph);
 }
 
@@ -368,6 +374,23 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	}
 }
 
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event)
+{
+	struct clv_driver *d = p->driver;
+	struct last *l = &lasts[device];
+	enum clv_launches told = CLV_LAUNCHES_UNKNOWN;
+	pthread_mutex_lock(&l->lock);
+	enum clv_result r = l->any && event ? d->event_record(d, event, l->stream.stream) : CLV_FAILED;
+	if (!l->any || r == CLV_GONE || r == CLV_INVALID) /* with its context or its stream, of whose end we have been told */
+		told = CLV_LAUNCHES_NONE;
+	else if (r == CLV_OK)
+		told = CLV_LAUNCHES_TOLD;
+	if (l->recorded && told != CLV_LAUNCHES_TOLD) /* the stream captures, or is gone */
+		told = d->event_query(d, l->event) == CLV_OK ? CLV_LAUNCHES_NONE : CLV_LAUNCHES_UNKNOWN;
+	pthread_mutex_unlock(&l->lock);
+	return told;
+}
+
 void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s)
 {
 	if (!clv_graphs_launches())
@@ -418,8 +441,10 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
 		struct clv_capture_info now = clv_capture_info(&s);
 		if (now.status != CU_STREAM_CAPTURE_STATUS_NONE) { /* it becomes a child of what is captured */
 			CUresult r = pass_launch(exec, stream, ptsz);
-			if (r == CUDA_SUCCESS && now.graph)
+			if (r == CUDA_SUCCESS && now.graph) {
 				clv_handle_mark(now.graph, devices);
+				clv_objects_become_part(clv_handle_root(now.graph), exec);
+			}
 			return r;
 		}
 	}

@@ -199,6 +199,15 @@ FC_CALL(cuUserObjectCreate, FC_INIT,
 	return CUDA_SUCCESS;
 }
 
+FC_CALL(cuUserObjectRetain, FC_INIT, (CUuserObject object, unsigned int count), (object, count))
+{
+	struct fc_object *o = fc_handle_get(FC_HANDLE_OBJECT, object);
+	if (!o || !count || count > INT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	o->refs += count;
+	return CUDA_SUCCESS;
+}
+
 FC_CALL(cuUserObjectRelease, FC_INIT, (CUuserObject object, unsigned int count), (object, count))
 {
 	struct fc_object *o = fc_handle_get(FC_HANDLE_OBJECT, object);
@@ -206,6 +215,23 @@ FC_CALL(cuUserObjectRelease, FC_INIT, (CUuserObject object, unsigned int count),
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_object_release(o, count);
 	return CUDA_SUCCESS;
+}
+
+FC_CALL(cuGraphReleaseUserObject, FC_INIT, (CUgraph graph, CUuserObject object, unsigned int count), (graph, object, count))
+{
+	struct fc_graph *g = fc_handle_get(FC_HANDLE_GRAPH, graph);
+	struct fc_object *o = fc_handle_get(FC_HANDLE_OBJECT, object);
+	for (size_t i = 0; g && o && count && i < g->body->objects; i++) {
+		struct fc_object_use *use = &g->body->object[i];
+		if (use->object != o || use->count < count)
+			continue;
+		use->count -= count;
+		if (!use->count)
+			*use = g->body->object[--g->body->objects];
+		fc_object_release(o, count);
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 FC_CALL(cuGraphRetainUserObject, FC_INIT, (CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags),

@@ -41,6 +41,7 @@ static const struct {
 	{"cuGraphInstantiate_v2", 11000, false},
 	{"cuGraphInstantiateWithFlags", 11040, false},
 	{"cuGraphInstantiateWithParams", 12000, false},
+	{"cuGraphReleaseUserObject", 11030, false},
 	{"cuGraphRetainUserObject", 11030, false},
 	{"cuGraphUpload", 11010, false},
 	{"cuIpcOpenMemHandle_v2", 11000, false},
@@ -84,6 +85,7 @@ static const struct {
 	{"cuThreadExchangeStreamCaptureMode", 10010, false},
 	{"cuUserObjectCreate", 11030, false},
 	{"cuUserObjectRelease", 11030, false},
+	{"cuUserObjectRetain", 11030, false},
 };
 #define OLDEST 2000
 

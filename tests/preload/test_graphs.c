@@ -4,130 +4,7 @@
  * test double of libcuda.so.1. What does not speak of addresses holds without the library as well: CLEAVE_UNDER says which
  * of the two it is.
  */
-#include "../check_main.h"
-#include "../fakecuda_open.h"
-
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <time.h>
-
-#define MIB ((size_t)1 << 20)
-#define WORDS(bytes) ((bytes) / 4)
-
-static CUmemoryPool pool;
-
-static bool under(void)
-{
-	return getenv("CLEAVE_UNDER") != NULL;
-}
-
-static CUstream start(const char *memory)
-{
-	setenv("FAKE_CUDA_MEMORY", memory, 1);
-	start_cuda();
-	OK(cu.cuDeviceGetDefaultMemPool(&pool, 0));
-	return new_stream(CU_STREAM_NON_BLOCKING);
-}
-
-static CUdeviceptr get(CUstream s, size_t size)
-{
-	CUdeviceptr p = 0;
-	OK(cu.cuMemAllocAsync(&p, size, s));
-	return p;
-}
-
-static void give(CUstream s, CUdeviceptr p)
-{
-	OK(cu.cuMemFreeAsync(p, s));
-}
-
-static void fill(CUstream s, CUdeviceptr p, size_t size, unsigned value)
-{
-	OK(cu.cuMemsetD32Async(p, value, WORDS(size), s));
-}
-
-static void copy(CUstream s, CUdeviceptr to, CUdeviceptr from, size_t size)
-{
-	OK(cu.cuMemcpyDtoDAsync_v2(to, from, size, s));
-}
-
-/* All words of a block have the value. */
-static void holds(CUstream s, CUdeviceptr p, size_t size, unsigned value)
-{
-	unsigned *words = malloc(size);
-	OK(cu.cuMemcpyDtoHAsync_v2(words, p, size, s));
-	OK(cu.cuStreamSynchronize(s));
-	for (size_t i = 0; i < WORDS(size); i++)
-		if (words[i] != value)
-			ck_abort_msg("word %zu of %#llx is %u, not %u", i, p, words[i], value);
-	free(words);
-}
-
-static bool apart(CUdeviceptr a, size_t a_size, CUdeviceptr b, size_t b_size)
-{
-	return a + a_size <= b || b + b_size <= a;
-}
-
-static void begin(CUstream s)
-{
-	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-}
-
-static CUgraph end(CUstream s)
-{
-	CUgraph g = NULL;
-	OK(cu.cuStreamEndCapture(s, &g));
-	ck_assert_ptr_nonnull(g);
-	return g;
-}
-
-static CUgraphExec instance(CUgraph g)
-{
-	CUgraphExec x = NULL;
-	OK(cu.cuGraphInstantiateWithFlags(&x, g, 0));
-	return x;
-}
-
-static CUgraphExec end_to_exec(CUstream s)
-{
-	CUgraph g = end(s);
-	CUgraphExec x = instance(g);
-	OK(cu.cuGraphDestroy(g));
-	return x;
-}
-
-static void launch(CUgraphExec x, CUstream s)
-{
-	OK(cu.cuGraphLaunch(x, s));
-}
-
-static uint64_t attribute(CUmemPool_attribute a)
-{
-	cuuint64_t v = 0;
-	OK(cu.cuMemPoolGetAttribute(pool, a, &v));
-	return v;
-}
-
-/* Graphs are gone some time after they were destroyed. */
-static bool comes_down_to(uint64_t bytes)
-{
-	for (int i = 0; i < 10000; i++) {
-		OK(cu.cuMemPoolTrimTo(pool, 0));
-		if (fake.used(0) <= bytes)
-			return true;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	return false;
-}
-
-static void finish(void)
-{
-	OK(cu.cuCtxSynchronize());
-	ck_assert_msg(comes_down_to(0), "%llu bytes are still held", (unsigned long long)fake.used(0));
-	ck_assert_uint_eq(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-	ck_assert_int_eq(fake.faults(), 0);
-}
+#include "graphs_rig.h"
 
 /* ---- one graph ---- */
 
@@ -392,27 +269,6 @@ START_TEST(sixty_graphs_share)
 END_TEST
 
 /* A graph whose work takes the same temporary memory as that of others, with what it must leave in `out`. */
-struct job {
-	CUgraphExec exec;
-	CUdeviceptr temp, out;
-	unsigned value;
-};
-
-#define JOB_BYTES (64 * 1024)
-
-static struct job make_job(CUstream s, unsigned value)
-{
-	struct job j = {.value = value, .out = get(s, JOB_BYTES)};
-	begin(s);
-	j.temp = get(s, JOB_BYTES);
-	fill(s, j.temp, JOB_BYTES, value);
-	copy(s, j.out, j.temp, JOB_BYTES / 2);
-	copy(s, j.out + JOB_BYTES / 2, j.temp + JOB_BYTES / 2, JOB_BYTES / 2);
-	give(s, j.temp);
-	j.exec = end_to_exec(s);
-	return j;
-}
-
 START_TEST(launches_on_two_streams_take_turns)
 {
 	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
@@ -720,111 +576,6 @@ END_TEST
 
 /* ---- graphs in graphs, copies, updates ---- */
 
-START_TEST(a_graph_in_a_graph_keeps_its_memory)
-{
-	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
-	for (int way = 0; way < 4; way++) {
-		CUdeviceptr p, out = get(s, 4096);
-		begin(s);
-		CUdeviceptr a = get(s, 30 * MIB);
-		fill(s, a, 4096, 6);
-		copy(s, out, a, 4096);
-		give(s, a);
-		CUgraph inner = end(s), outer = NULL;
-		CUgraphExec x = NULL;
-		CUgraphNode node;
-		switch (way) {
-		case 0: /* a launch that is captured */
-			x = instance(inner);
-			begin(t);
-			launch(x, t);
-			outer = end(t);
-			OK(cu.cuGraphExecDestroy(x));
-			break;
-		case 1:
-			OK(cu.cuGraphCreate(&outer, 0));
-			OK(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
-			break;
-		case 2: {
-			struct {
-				int type, reserved[3];
-				CUgraph graph;
-				long long rest[29];
-			} params = {.type = 4, .graph = inner};
-			OK(cu.cuGraphCreate(&outer, 0));
-			OK(cu.cuGraphAddNode(&node, outer, NULL, 0, (CUgraphNodeParams *)(void *)&params));
-			break;
-		}
-		default:
-			OK(cu.cuGraphClone(&outer, inner));
-			break;
-		}
-		OK(cu.cuGraphDestroy(inner));
-		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
-		x = instance(outer);
-		OK(cu.cuGraphDestroy(outer));
-		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
-		/* and takes turns with others */
-		struct job j = make_job(s, 9);
-		launch(j.exec, s);
-		long waits = fake.calls("cuStreamWaitEvent");
-		launch(x, t);
-		ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits + 1);
-		holds(t, out, 4096, 6);
-		holds(s, j.out, JOB_BYTES, 9);
-		OK(cu.cuGraphExecDestroy(j.exec));
-		OK(cu.cuGraphExecDestroy(x));
-		give(s, out);
-		give(s, j.out);
-		ck_assert(comes_down_to(0));
-	}
-	finish();
-}
-END_TEST
-
-START_TEST(an_updated_executable_has_other_memory)
-{
-	CUstream s = start("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
-	CUdeviceptr out = get(s, 4096), p;
-	CUgraph g[2];
-	CUdeviceptr a[2];
-	for (unsigned i = 0; i < 2; i++) {
-		begin(s);
-		a[i] = get(s, 40 * MIB);
-		fill(s, a[i], 4096, 20 + i);
-		copy(s, out, a[i], 4096);
-		g[i] = end(s);
-	}
-	CUgraphExec x = instance(g[0]);
-	CUgraphExecUpdateResult result;
-	CUgraphNode bad;
-	OK(cu.cuGraphDestroy(g[0]));
-	launch(x, s);
-	OK(cu.cuGraphExecUpdate(x, g[1], &bad, &result));
-	OK(cu.cuGraphDestroy(g[1]));
-	give(s, a[0]);
-	give(s, a[1]);
-	/* the first one's memory comes back, the second one's not */
-	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
-	for (int i = 0; i < 10000 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
-		r = cu.cuMemAllocAsync(&p, 60 * MIB, s);
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-	}
-	OK(r);
-	ck_assert(apart(p, 60 * MIB, a[1], 40 * MIB));
-	fill(s, p, 60 * MIB, 5);
-	launch(x, t);
-	holds(t, out, 4096, 21);
-	holds(s, p, 60 * MIB, 5);
-	give(s, p);
-	give(s, out);
-	OK(cu.cuGraphExecDestroy(x));
-	finish();
-}
-END_TEST
-
 /* With graphs:off all of this is the driver's. */
 START_TEST(left_to_the_driver)
 {
@@ -860,7 +611,6 @@ int main(void)
 				      the_last_stream_captures_and_ends, threads_launch_at_once,
 				      out_of_memory_in_a_capture, frees_from_before_the_capture,
 				      free_memory_stays_free_beside_graphs,
-				      what_no_capture_allocated_is_not_freed_in_one,
-				      a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory};
+				      what_no_capture_allocated_is_not_freed_in_one};
 	return check_main_run("graphs", tests, under() ? sizeof(tests) / sizeof(tests[0]) : 3);
 }

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Graphs and executables that come of one another, and their ends, under libcleave-preload.so as in test_graphs.c.
+ */
+#include "graphs_rig.h"
+
+START_TEST(a_graph_in_a_graph_keeps_its_memory)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	for (int way = 0; way < 4; way++) {
+		CUdeviceptr p, out = get(s, 4096);
+		begin(s);
+		CUdeviceptr a = get(s, 30 * MIB);
+		fill(s, a, 4096, 6);
+		copy(s, out, a, 4096);
+		give(s, a);
+		CUgraph inner = end(s), outer = NULL;
+		CUgraphExec x = NULL;
+		CUgraphNode node;
+		switch (way) {
+		case 0: /* a launch that is captured */
+			x = instance(inner);
+			begin(t);
+			launch(x, t);
+			outer = end(t);
+			OK(cu.cuGraphExecDestroy(x));
+			break;
+		case 1:
+			OK(cu.cuGraphCreate(&outer, 0));
+			OK(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
+			break;
+		case 2: {
+			struct {
+				int type, reserved[3];
+				CUgraph graph;
+				long long rest[29];
+			} params = {.type = 4, .graph = inner};
+			OK(cu.cuGraphCreate(&outer, 0));
+			OK(cu.cuGraphAddNode(&node, outer, NULL, 0, (CUgraphNodeParams *)(void *)&params));
+			break;
+		}
+		default:
+			OK(cu.cuGraphClone(&outer, inner));
+			break;
+		}
+		OK(cu.cuGraphDestroy(inner));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		x = instance(outer);
+		OK(cu.cuGraphDestroy(outer));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		/* and takes turns with others */
+		struct job j = make_job(s, 9);
+		launch(j.exec, s);
+		long waits = fake.calls("cuStreamWaitEvent");
+		launch(x, t);
+		ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits + 1);
+		holds(t, out, 4096, 6);
+		holds(s, j.out, JOB_BYTES, 9);
+		OK(cu.cuGraphExecDestroy(j.exec));
+		OK(cu.cuGraphExecDestroy(x));
+		give(s, out);
+		give(s, j.out);
+		ck_assert(comes_down_to(0));
+	}
+	finish();
+}
+END_TEST
+
+START_TEST(an_updated_executable_has_other_memory)
+{
+	CUstream s = start("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr out = get(s, 4096), p;
+	CUgraph g[2];
+	CUdeviceptr a[2];
+	for (unsigned i = 0; i < 2; i++) {
+		begin(s);
+		a[i] = get(s, 40 * MIB);
+		fill(s, a[i], 4096, 20 + i);
+		copy(s, out, a[i], 4096);
+		g[i] = end(s);
+	}
+	CUgraphExec x = instance(g[0]);
+	CUgraphExecUpdateResult result;
+	CUgraphNode bad;
+	OK(cu.cuGraphDestroy(g[0]));
+	launch(x, s);
+	OK(cu.cuGraphExecUpdate(x, g[1], &bad, &result));
+	OK(cu.cuGraphDestroy(g[1]));
+	give(s, a[0]);
+	give(s, a[1]);
+	/* the first one's memory comes back, the second one's not */
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (int i = 0; i < 10000 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+		r = cu.cuMemAllocAsync(&p, 60 * MIB, s);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	OK(r);
+	ck_assert(apart(p, 60 * MIB, a[1], 40 * MIB));
+	fill(s, p, 60 * MIB, 5);
+	launch(x, t);
+	holds(t, out, 4096, 21);
+	holds(s, p, 60 * MIB, 5);
+	give(s, p);
+	give(s, out);
+	OK(cu.cuGraphExecDestroy(x));
+	finish();
+}
+END_TEST
+
+/* An executable may be destroyed while it runs. Whoever then gets its memory must not disturb it. */
+START_TEST(a_running_executable_keeps_its_memory)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	for (int updated = 0; updated < 2; updated++) {
+		CUdeviceptr out = get(s, 4096), other;
+		begin(s);
+		CUdeviceptr a = get(s, 30 * MIB);
+		fill(s, a, 4096, 6);
+		fill(s, a + 4096, 4096, 7);
+		copy(s, out, a, 4096);
+		give(s, a);
+		CUgraphExec x = end_to_exec(s), y = NULL;
+		if (updated) {
+			begin(s);
+			CUdeviceptr b = get(s, 20 * MIB);
+			fill(s, b, 4096, 6);
+			fill(s, b + 4096, 4096, 7);
+			copy(s, out, b, 4096);
+			give(s, b);
+			CUgraph g = end(s);
+			y = instance(g);
+			fake.delay(20000);
+			launch(y, s);
+			OK(cu.cuGraphExecDestroy(y));
+			OK(cu.cuGraphDestroy(g));
+			OK(cu.cuGraphExecDestroy(x));
+		} else {
+			fake.delay(20000);
+			launch(x, s);
+			OK(cu.cuGraphExecDestroy(x));
+		}
+		other = get(t, 40 * MIB); /* waits, or is memory that the graph has not */
+		fill(t, other, 40 * MIB, 9);
+		fake.delay(0);
+		holds(t, other, 40 * MIB, 9);
+		holds(s, out, 4096, 6);
+		give(t, other);
+		give(s, out);
+		OK(cu.cuCtxSynchronize());
+		ck_assert(comes_down_to(0));
+	}
+	finish();
+}
+END_TEST
+
+CHECK_MAIN("graphs_handles", a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory,
+	   a_running_executable_keeps_its_memory)
