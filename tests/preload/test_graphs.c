@@ -538,6 +538,66 @@ START_TEST(threads_launch_at_once)
 }
 END_TEST
 
+/* Launches on one device do not wait for those on another, but for a graph that has memory of both. */
+START_TEST(devices_take_turns_apart)
+{
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	CUstream s[2] = {start("128MiB")};
+	CUcontext context[2];
+	struct job j[2];
+	CUmemoryPool pools[2] = {pool};
+	OK(cu.cuCtxGetCurrent(&context[0]));
+	OK(cu.cuDevicePrimaryCtxRetain(&context[1], 1));
+	OK(cu.cuDeviceGetDefaultMemPool(&pools[1], 1));
+	OK(cu.cuCtxSetCurrent(context[1]));
+	s[1] = new_stream(CU_STREAM_NON_BLOCKING);
+	for (unsigned d = 0; d < 2; d++) {
+		OK(cu.cuCtxSetCurrent(context[d]));
+		j[d] = make_job(s[d], 70 + d);
+	}
+	long waits = fake.calls("cuStreamWaitEvent");
+	for (unsigned i = 0; i < 6; i++) {
+		OK(cu.cuCtxSetCurrent(context[i % 2]));
+		launch(j[i % 2].exec, s[i % 2]);
+	}
+	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits);
+	/* fork to the other device */
+	OK(cu.cuCtxSetCurrent(context[0]));
+	CUevent fork = new_event();
+	begin(s[0]);
+	OK(cu.cuEventRecord(fork, s[0]));
+	CUdeviceptr a = get(s[0], JOB_BYTES);
+	OK(cu.cuCtxSetCurrent(context[1]));
+	CUevent join = new_event();
+	OK(cu.cuStreamWaitEvent(s[1], fork, 0));
+	CUdeviceptr b = get(s[1], JOB_BYTES);
+	give(s[1], b); /* the double would run work on it as that of device 0 */
+	OK(cu.cuEventRecord(join, s[1]));
+	OK(cu.cuCtxSetCurrent(context[0]));
+	OK(cu.cuStreamWaitEvent(s[0], join, 0));
+	fill(s[0], a, JOB_BYTES, 6);
+	give(s[0], a);
+	CUgraphExec x = end_to_exec(s[0]);
+	waits = fake.calls("cuStreamWaitEvent");
+	launch(x, s[0]); /* device 1 was used last on s[1] */
+	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits + 1);
+	for (unsigned d = 0; d < 2; d++) {
+		OK(cu.cuCtxSetCurrent(context[d]));
+		holds(s[d], j[d].out, JOB_BYTES, 70 + d);
+		give(s[d], j[d].out);
+		OK(cu.cuGraphExecDestroy(j[d].exec));
+	}
+	OK(cu.cuGraphExecDestroy(x));
+	for (int i = 0; i < 10000 && fake.used(1); i++) {
+		OK(cu.cuMemPoolTrimTo(pools[1], 0));
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	ck_assert_uint_eq(fake.used(1), 0);
+	OK(cu.cuCtxSetCurrent(context[0]));
+	finish();
+}
+END_TEST
+
 /* ---- captures that go wrong, and what goes on beside them ---- */
 
 START_TEST(an_invalid_capture_leaves_nothing)
@@ -857,7 +917,7 @@ int main(void)
 				      an_invalid_capture_leaves_nothing, reuses_within_one_branch_alone, memory_comes_back_with_the_graph,
 				      a_block_of_a_graph_waits_for_it, older_graphs_keep_what_was_theirs,
 				      sixty_graphs_share, launches_on_two_streams_take_turns, the_last_stream_ends, the_last_stream_captures,
-				      the_last_stream_captures_and_ends, threads_launch_at_once,
+				      the_last_stream_captures_and_ends, threads_launch_at_once, devices_take_turns_apart,
 				      out_of_memory_in_a_capture, frees_from_before_the_capture,
 				      free_memory_stays_free_beside_graphs,
 				      what_no_capture_allocated_is_not_freed_in_one,
