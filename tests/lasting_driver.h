@@ -16,8 +16,8 @@
 struct lasting {
 	struct clv_driver base;
 	struct clv_driver *sim;
-	uint64_t number;             /* of what began last */
-	bool alive[LASTING_MAX];     /* by number */
+	uint64_t number;         /* of what began last */
+	bool alive[LASTING_MAX]; /* by number */
 	struct {
 		clv_event event;
 		uint64_t stream, mark;
@@ -128,7 +128,8 @@ static enum clv_result lasting_stream_synchronize(struct clv_driver *d, cleave_s
 
 /* ---- mappings ---- */
 
-static enum clv_result lasting_map(struct clv_driver *d, uint64_t addr, uint64_t size, uint64_t offset, clv_handle handle)
+static enum clv_result lasting_map(struct clv_driver *d, uint64_t addr, uint64_t size, uint64_t offset,
+				   clv_handle handle)
 {
 	struct lasting *l = lasting_of(d);
 	enum clv_result r = l->sim->map(l->sim, addr, size, offset, handle);
@@ -169,16 +170,16 @@ static inline const struct mapping *mapped_at(const struct lasting *l, uint64_t 
 		struct clv_driver *sim_ = lasting_of(d)->sim;                                                          \
 		return sim_->name(sim_, __VA_ARGS__);                                                                  \
 	}
-LASTING_PASS(device_info, (struct clv_driver *d, int device, struct clv_device_info *out), device, out)
-LASTING_PASS(mem_get_info, (struct clv_driver *d, int device, uint64_t *free, uint64_t *total), device, free, total)
-LASTING_PASS(address_reserve, (struct clv_driver *d, uint64_t *addr, uint64_t size, uint64_t align), addr, size, align)
-LASTING_PASS(address_free, (struct clv_driver *d, uint64_t addr, uint64_t size), addr, size)
-LASTING_PASS(create, (struct clv_driver *d, clv_handle *handle, uint64_t size, int device), handle, size, device)
-LASTING_PASS(release, (struct clv_driver *d, clv_handle handle), handle)
-LASTING_PASS(set_access, (struct clv_driver *d, uint64_t addr, uint64_t size, int device), addr, size, device)
-LASTING_PASS(mem_alloc, (struct clv_driver *d, uint64_t *addr, uint64_t size, int device), addr, size, device)
-LASTING_PASS(mem_free, (struct clv_driver *d, uint64_t addr), addr)
-LASTING_PASS(event_create, (struct clv_driver *d, clv_event *event, int device), event, device)
+LASTING_PASS(device_info, (struct clv_driver * d, int device, struct clv_device_info *out), device, out)
+LASTING_PASS(mem_get_info, (struct clv_driver * d, int device, uint64_t *free, uint64_t *total), device, free, total)
+LASTING_PASS(address_reserve, (struct clv_driver * d, uint64_t *addr, uint64_t size, uint64_t align), addr, size, align)
+LASTING_PASS(address_free, (struct clv_driver * d, uint64_t addr, uint64_t size), addr, size)
+LASTING_PASS(create, (struct clv_driver * d, clv_handle *handle, uint64_t size, int device), handle, size, device)
+LASTING_PASS(release, (struct clv_driver * d, clv_handle handle), handle)
+LASTING_PASS(set_access, (struct clv_driver * d, uint64_t addr, uint64_t size, int device), addr, size, device)
+LASTING_PASS(mem_alloc, (struct clv_driver * d, uint64_t *addr, uint64_t size, int device), addr, size, device)
+LASTING_PASS(mem_free, (struct clv_driver * d, uint64_t addr), addr)
+LASTING_PASS(event_create, (struct clv_driver * d, clv_event *event, int device), event, device)
 
 static uint64_t lasting_now_ns(struct clv_driver *d)
 {

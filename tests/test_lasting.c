@@ -197,6 +197,12 @@ START_TEST(folds_what_nobody_cares_for)
 		if (i == 0)
 			held = clv_sim_used(l.sim, 0);
 	}
+	/* another device may touch it wherever it is mapped */
+	struct clv_call_counts before, after;
+	l.base.counts(&l.base, &before);
+	ck_assert_int_eq(clv_heap_access(heap, 0), 0);
+	l.base.counts(&l.base, &after);
+	ck_assert_uint_eq(after.calls[CLV_CALL_set_access] - before.calls[CLV_CALL_set_access], l.mapping_count);
 	/* but for what is kept, two frames each */
 	ck_assert_uint_eq(clv_sim_used(l.sim, 0), held + 2 * 4 * CLV_MIB);
 	for (int i = 0; i < 3; i++) {
@@ -204,7 +210,9 @@ START_TEST(folds_what_nobody_cares_for)
 			unsigned same = 0;
 			for (uint64_t at = 0; at < 8 * CLV_MIB; at += PAGE)
 				for (uint64_t to = 0; to < 14 * CLV_MIB; to += PAGE)
-					same += same_frame(first[i] + at, to < 8 * CLV_MIB ? first[k] + to : second[k] + to - 8 * CLV_MIB);
+					same += same_frame(first[i] + at, to < 8 * CLV_MIB
+										  ? first[k] + to
+										  : second[k] + to - 8 * CLV_MIB);
 			ck_assert_uint_ge(same, 3); /* one may be where a slab was */
 			ck_assert(!same_frame(kept[i], kept[k]));
 		}
@@ -349,9 +357,12 @@ static struct block *some_block(bool lasting)
 static size_t some_size(void)
 {
 	switch (clv_rng_below(&m.rng, 3)) {
-	case 0: return clv_rng_range(&m.rng, 1, 32 * CLV_KIB);
-	case 1: return clv_rng_range(&m.rng, 32 * CLV_KIB, 3 * CLV_MIB);
-	default: return clv_rng_range(&m.rng, 2, 12) * CLV_MIB + clv_rng_below(&m.rng, 2) * 512;
+	case 0:
+		return clv_rng_range(&m.rng, 1, 32 * CLV_KIB);
+	case 1:
+		return clv_rng_range(&m.rng, 32 * CLV_KIB, 3 * CLV_MIB);
+	default:
+		return clv_rng_range(&m.rng, 2, 12) * CLV_MIB + clv_rng_below(&m.rng, 2) * 512;
 	}
 }
 
@@ -472,7 +483,8 @@ static void end_capture(void)
 		const struct block *b = &m.blocks[n];
 		for (unsigned g = 0; b->ptr && b->graph == c && g < GRAPHS; g++)
 			for (unsigned i = 0; &m.graphs[g] != c && m.graphs[g].number && i < m.graphs[g].count; i++)
-				MUST(m.graphs[g].touched[i].elsewhere || !meets(b->ptr, b->size, &m.graphs[g].touched[i]),
+				MUST(m.graphs[g].touched[i].elsewhere ||
+					     !meets(b->ptr, b->size, &m.graphs[g].touched[i]),
 				     "another graph may write what a graph has left");
 	}
 	for (unsigned g = 0; g < GRAPHS; g++)
@@ -593,4 +605,5 @@ START_TEST(graphs_at_random)
 }
 END_TEST
 
-CHECK_MAIN("lasting", takes_no_more_than_it_needs, adopts_nothing, nobody_else_before_all_are_gone, the_freeing_branch_has_it, folds_what_nobody_cares_for, graphs_at_random)
+CHECK_MAIN("lasting", takes_no_more_than_it_needs, adopts_nothing, nobody_else_before_all_are_gone,
+	   the_freeing_branch_has_it, folds_what_nobody_cares_for, graphs_at_random)

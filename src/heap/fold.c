@@ -71,7 +71,6 @@ void clv_heap_fold(cleave_heap *heap, int device, const cleave_stream *streams, 
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
-	atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
 	clv_caches_flush(a);
 	struct clv_slot *first = NULL, *to = clv_slot_get(a, shared);
 	for (unsigned i = 0; i < count && to; i++) {

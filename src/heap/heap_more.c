@@ -107,6 +107,9 @@ int clv_heap_access(cleave_heap *heap, int device)
 	pthread_mutex_lock(&a->lock);
 	for (const struct clv_frame *f = a->frames; f; f = f->next)
 		good &= a->driver->set_access(a->driver, f->addr, f->size, device) == CLV_OK;
+	for (uint32_t i = 0; i < a->slot_count; i++) /* and where they are mapped beside that */
+		for (const struct clv_extent *e = a->slots[i]->lingers; e; e = e->linger.next)
+			good &= a->driver->set_access(a->driver, e->addr, e->size, device) == CLV_OK;
 	pthread_mutex_unlock(&a->lock);
 	return good ? 0 : -EIO;
 }

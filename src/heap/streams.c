@@ -90,7 +90,7 @@ struct clv_slot *clv_slot_get(struct clv_arena *a, cleave_stream stream)
 	if (!slot)
 		return new_slot(a, stream);
 	slot->stream.handle = stream.handle;
-	return slot;
+	return clv_slot_ready(slot) ? slot : NULL;
 }
 
 bool clv_slot_ready(struct clv_slot *slot)

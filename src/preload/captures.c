@@ -16,7 +16,7 @@ static struct under_way {
 	uint64_t id;        /* as the driver says */
 	CUgraph graph;      /* of which nothing is left if the capture fails; NULL: one that was there before */
 	struct under_way *next;
-} *under_way;
+} * under_way;
 
 static void begun(const struct clv_cuda_stream *s, bool own_graph)
 {
@@ -95,8 +95,8 @@ static CUresult begin_v2(CUstream stream, CUstreamCaptureMode mode, bool ptsz)
 	return began(p, &s, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture_v2, stream, mode));
 }
 
-static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
-			       CUstreamCaptureMode mode, bool ptsz)
+static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
+			       size_t count, CUstreamCaptureMode mode, bool ptsz)
 {
 	struct clv_cuda_stream s;
 	const struct clv_process *p = about_to_begin(stream, ptsz, &s);

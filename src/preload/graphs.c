@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
-#define DEVICES_MAX 64 /* a bit each */
 #define BRANCHES_MAX 0xffffu
 #define BUCKETS_MIN 256u
 #define FILTER_SIZE 8192u
@@ -38,9 +38,9 @@ struct block {
 	uint64_t mark;           /* graphs up to this number may use its memory, and its own */
 	uint64_t pattern;        /* when it was asked for */
 	/* The program has freed it, but the graph may still be launched. */
-	bool freed, ordered;   /* freed in the order of a stream; of none */
-	uint64_t launches;     /* how many there had been */
-	clv_event event;       /* after the work of that stream, if `recorded` */
+	bool freed, ordered; /* freed in the order of a stream; of none */
+	uint64_t launches;   /* how many there had been */
+	clv_event event;     /* after the work of that stream, if `recorded` */
 	bool recorded;
 	uint64_t stream_id;
 	cleave_stream order; /* in which it goes back to the heap */
@@ -50,12 +50,12 @@ struct block {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-	uint64_t number;                /* of the newest capture */
+	uint64_t number;                 /* of the newest capture */
 	struct capture *oldest, *newest; /* by number */
-	struct block **buckets;         /* of blocks, by address */
+	struct block **buckets;          /* of blocks, by address */
 	size_t bucket_count, block_count;
-	struct block *orphans; /* whose capture is gone */
-	unsigned branches[DEVICES_MAX]; /* graph streams in use */
+	struct block *orphans;                /* whose capture is gone */
+	unsigned branches[CLV_GRAPH_DEVICES]; /* graph streams in use */
 } books;
 
 /* Nearly every pointer that is freed is of no graph, and this says so without the lock: how many blocks have the hash. */
@@ -116,7 +116,7 @@ static bool passed_locked(int device, uint64_t upto)
 static bool passed(void *arg, uint64_t stream, uint64_t upto)
 {
 	(void)arg;
-	int device = (int)(stream >> DEVICE_SHIFT & (DEVICES_MAX - 1));
+	int device = (int)(stream >> DEVICE_SHIFT & (CLV_GRAPH_DEVICES - 1));
 	uint64_t number = stream >> NUMBER_SHIFT & NUMBER_MASK;
 	pthread_mutex_lock(&lock);
 	bool yes;
@@ -218,14 +218,10 @@ static void unlink_capture(struct capture *c)
 	*(c->newer ? &c->newer->older : &books.newest) = c->older;
 }
 
-#define EACH_DEVICE(d, devices)                                                                                        \
-	for (int d = 0; d < DEVICES_MAX && (devices) >> d; d++)                                                        \
-		if ((devices) >> d & 1)
-
 /* The memory that only it has used is free, and so are frames that it was the last to be folded onto. */
 static void end_capture(const struct clv_process *p, struct capture *c)
 {
-	EACH_DEVICE(d, c->devices) {
+	for (int d = -1; (d = clv_next_device(c->devices, d + 1)) >= 0;) {
 		for (unsigned k = 0; k < c->stream_count; k++)
 			cleave_stream_destroyed(p->heap, d, passing_stream(c->number, d, k));
 		clv_heap_unfold(p->heap, d, shared_stream(d));
@@ -246,7 +242,7 @@ void clv_graphs_captured(const struct clv_process *p, uint64_t id)
 	cleave_stream *streams = count ? clv_meta_alloc(count * sizeof(*streams)) : NULL;
 	if (!streams)
 		return;
-	EACH_DEVICE(d, devices) {
+	for (int d = -1; (d = clv_next_device(devices, d + 1)) >= 0;) {
 		for (unsigned k = 0; k < count; k++)
 			streams[k] = passing_stream(number, d, k);
 		clv_heap_fold(p->heap, d, streams, count, shared_stream(d));
@@ -272,9 +268,10 @@ static bool branch_of(struct capture *c, uint64_t stream_id, unsigned *branch)
 
 /* The capture that a stream is in, and its branch there, for memory of a device; with the lock held. NULL: what it needs is
  * not to be had. */
-static struct capture *capture_of(int device, const struct clv_cuda_stream *s, const struct clv_capture_info *i, unsigned *branch)
+static struct capture *capture_of(int device, const struct clv_cuda_stream *s, const struct clv_capture_info *i,
+				  unsigned *branch)
 {
-	if (device < 0 || device >= DEVICES_MAX)
+	if (device < 0 || device >= CLV_GRAPH_DEVICES)
 		return NULL;
 	uint64_t bit = (uint64_t)1 << device;
 	struct capture *c = find_capture(i->id);
@@ -375,8 +372,8 @@ static int give_back(const struct clv_process *p, struct block *b, cleave_stream
 
 /* ---- requests ---- */
 
-enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct clv_cuda_stream *s, size_t size, CUdeviceptr *out,
-				      CUresult *result)
+enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct clv_cuda_stream *s, size_t size,
+				      CUdeviceptr *out, CUresult *result)
 {
 	clv_graphs_settle(p);
 	if (CLV_LIKELY(!clv_cuda_captures(p->driver)))
@@ -398,7 +395,8 @@ enum clv_graphs_take clv_graphs_alloc(const struct clv_process *p, const struct 
 	b->pattern = c->pattern;
 	goes_on(c, 1);
 	bool lasts = *guess_of(b->pattern);
-	cleave_stream passing = passing_stream(c->number, s->device, branch), lasting = lasting_stream(s->device, branch);
+	cleave_stream passing = passing_stream(c->number, s->device, branch),
+		      lasting = lasting_stream(s->device, branch);
 	pthread_mutex_unlock(&lock);
 	cleave_ptr ptr;
 	int why = cleave_alloc(p->heap, s->device, lasts ? lasting : passing, size, &ptr);
@@ -453,7 +451,8 @@ static int free_in_capture(const struct clv_process *p, struct block *b, const s
 		why = -EINVAL;
 	} else if (c) {
 		bool own = b->capture == c;
-		cleave_stream order = own ? passing_stream(c->number, b->device, branch) : lasting_stream(b->device, branch);
+		cleave_stream order =
+			own ? passing_stream(c->number, b->device, branch) : lasting_stream(b->device, branch);
 		if (own) {
 			*guess_of(b->pattern) = false;
 			goes_on(c, b->pattern);
@@ -492,7 +491,8 @@ static int free_outside(const struct clv_process *p, struct block *b, const stru
 static bool refused(const struct clv_process *p, const struct clv_capture_info *now, CUdeviceptr ptr, CUresult *result)
 {
 	cleave_ptr start;
-	if (now->status != CU_STREAM_CAPTURE_STATUS_ACTIVE || cleave_block_info(p->heap, ptr, &start, NULL, NULL) || start != ptr)
+	if (now->status != CU_STREAM_CAPTURE_STATUS_ACTIVE || cleave_block_info(p->heap, ptr, &start, NULL, NULL) ||
+	    start != ptr)
 		return false;
 	*result = CUDA_ERROR_INVALID_VALUE;
 	return true;
@@ -553,10 +553,12 @@ static bool settle(const struct clv_process *p, bool wait)
 {
 	struct block *out = NULL;
 	struct capture *ended = NULL;
-	unsigned branches[DEVICES_MAX] = {0};
+	unsigned branches[CLV_GRAPH_DEVICES] = {0};
 	bool any = false;
 	atomic_store_explicit(&clv_graphs_news, false, memory_order_seq_cst);
-	clv_objects_settle(p, wait);
+	if (clv_objects_settle(p, wait) && wait) /* the driver calls back from a thread of its own */
+		for (int i = 0; i < 40 && !atomic_load_explicit(&clv_graphs_news, memory_order_acquire); i++)
+			nanosleep(&(struct timespec){.tv_nsec = 250000}, NULL);
 	pthread_mutex_lock(&lock);
 	for (struct capture *c = books.oldest, *newer; c; c = newer) {
 		newer = c->newer;
@@ -581,7 +583,7 @@ static bool settle(const struct clv_process *p, bool wait)
 			out = b;
 		}
 	}
-	for (int d = 0; d < DEVICES_MAX && !books.oldest; d++) {
+	for (int d = 0; d < CLV_GRAPH_DEVICES && !books.oldest; d++) {
 		branches[d] = books.branches[d];
 		books.branches[d] = 0;
 	}
@@ -595,7 +597,7 @@ static bool settle(const struct clv_process *p, bool wait)
 		give_back(p, b, b->order);
 	}
 	/* If a capture has begun meanwhile the heap is told that it cannot be, and all stays in its order. */
-	for (int d = 0; d < DEVICES_MAX; d++) {
+	for (int d = 0; d < CLV_GRAPH_DEVICES; d++) {
 		for (unsigned k = 0; k < branches[d]; k++)
 			cleave_stream_destroyed(p->heap, d, lasting_stream(d, k));
 		if (branches[d])

@@ -34,6 +34,15 @@
 
 #include "preload.h"
 
+#define CLV_GRAPH_DEVICES 64 /* a bit each */
+
+/* The first device of the set from `from` on; -1: none. */
+static inline int clv_next_device(uint64_t devices, int from)
+{
+	uint64_t rest = from < CLV_GRAPH_DEVICES ? devices >> from : 0;
+	return rest ? from + __builtin_ctzll(rest) : -1;
+}
+
 /* What the driver says of a stream; `status` is NONE if it says nothing. */
 struct clv_capture_info {
 	CUstreamCaptureStatus status;

@@ -4,8 +4,9 @@
  * memory is followed by handle from captures through copies, child nodes and updates; a launch of one on another stream
  * than the last waits for the last on the device. The common case, one stream, costs no call of the driver.
  *
- * Not followed: a graph that is taken out of a child node (cuGraphChildGraphNodeGetGraph) and used on its own, and
- * launches made by device code. Such graphs must not overlap with others by themselves.
+ * Not followed: a graph that is taken out of a child node (cuGraphChildGraphNodeGetGraph) and used on its own, one that
+ * replaces that of a child node in an executable (cuGraphExecChildGraphNodeSetParams), and launches made by device code.
+ * Such graphs must not overlap with others by themselves.
  *
  * `handles_lock` guards the table of handles, the lock of a device what is known of the last launch there; it is held
  * during a launch, so that the order of launches is that of what is remembered.
@@ -17,7 +18,6 @@
 #include <pthread.h>
 
 #define EXPORTED __attribute__((visibility("default")))
-#define DEVICES_MAX 64
 #define HANDLES_MIN 256u
 
 /* When streams take turns, so many launches are followed by an event at once: the next stream then waits for the launch
@@ -90,7 +90,8 @@ static void drop_handle(const void *key)
 	*h = (struct handle){NULL, 0, NULL};
 	handle_count--;
 	/* those behind it may have been pushed there by it */
-	for (size_t i = (size_t)(h - handles + 1) & (handle_room - 1); handles[i].key; i = (i + 1) & (handle_room - 1)) {
+	for (size_t i = (size_t)(h - handles + 1) & (handle_room - 1); handles[i].key;
+	     i = (i + 1) & (handle_room - 1)) {
 		struct handle moved = handles[i];
 		handles[i] = (struct handle){NULL, 0, NULL};
 		*place_of(moved.key) = moved;
@@ -200,7 +201,8 @@ EXPORTED CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
 	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams, exec, graph, params));
 }
 
-EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+						    CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
 	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params));
 }
@@ -215,7 +217,8 @@ EXPORTED CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
 	return r;
 }
 
-EXPORTED CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUgraph child)
+EXPORTED CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+					   CUgraph child)
 {
 	CUresult r = CLV_PASS(cuGraphAddChildGraphNode, node, graph, after, count, child);
 	if (r == CUDA_SUCCESS)
@@ -264,13 +267,14 @@ static CUresult node_added(CUresult r, CUgraph graph, const CUgraphNodeParams *p
 	return r;
 }
 
-EXPORTED CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeParams *params)
+EXPORTED CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,
+				 CUgraphNodeParams *params)
 {
 	return node_added(CLV_PASS(cuGraphAddNode, node, graph, after, count, params), graph, params);
 }
 
-EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
-				    size_t count, CUgraphNodeParams *params)
+EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				    const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
 	return node_added(CLV_PASS(cuGraphAddNode_v2, node, graph, after, edges, count, params), graph, params);
 }
@@ -318,12 +322,12 @@ EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 
 static struct last {
 	pthread_mutex_t lock;
-	bool any; /* else nothing is known to run */
+	bool any;      /* else nothing is known to run */
 	bool recorded; /* the event covers it */
 	struct clv_cuda_stream stream;
 	clv_event event;
 	unsigned eager; /* so many launches more are followed by an event */
-} lasts[DEVICES_MAX] = {[0 ... DEVICES_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+} lasts[CLV_GRAPH_DEVICES] = {[0 ... CLV_GRAPH_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static _Atomic uint64_t launches;
 
@@ -346,7 +350,8 @@ static void record_last(const struct clv_process *p, int device, struct last *l)
 	}
 	/* with its context all of its work is done; else wait here, for want of something better */
 	if (r != CLV_GONE && d->stream_synchronize(d, l->stream.stream) != CLV_OK)
-		CLV_SAY_ONCE("the driver gives no event after a graph: launches on several streams may disturb each other");
+		CLV_SAY_ONCE(
+			"the driver gives no event after a graph: launches on several streams may disturb each other");
 	l->any = false;
 }
 
@@ -395,7 +400,7 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 {
 	if (!clv_graphs_launches())
 		return;
-	for (int d = 0; d < p->driver->devices && d < DEVICES_MAX; d++) {
+	for (int d = 0; d < p->driver->devices && d < CLV_GRAPH_DEVICES; d++) {
 		struct last *l = &lasts[d];
 		pthread_mutex_lock(&l->lock);
 		if (l->any && l->stream.stream.id == s->stream.id)
@@ -410,19 +415,17 @@ static CUresult pass_launch(CUgraphExec exec, CUstream stream, bool ptsz)
 	return r;
 }
 
-#define EACH_DEVICE(d, devices) for (int d = 0; d < DEVICES_MAX && (devices) >> d; d++) if ((devices) >> d & 1)
-
 /* In turn with all others on these devices. */
-static CUresult launch_alone(const struct clv_process *p, uint64_t devices, const struct clv_cuda_stream *s, CUgraphExec exec,
-			     CUstream stream, bool ptsz)
+static CUresult launch_alone(const struct clv_process *p, uint64_t devices, const struct clv_cuda_stream *s,
+			     CUgraphExec exec, CUstream stream, bool ptsz)
 {
-	EACH_DEVICE(d, devices) {
+	for (int d = -1; (d = clv_next_device(devices, d + 1)) >= 0;) {
 		pthread_mutex_lock(&lasts[d].lock);
 		wait_for_last(p, d, &lasts[d], s);
 	}
 	CUresult r = pass_launch(exec, stream, ptsz);
 	atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
-	EACH_DEVICE(d, devices) {
+	for (int d = -1; (d = clv_next_device(devices, d + 1)) >= 0;) {
 		if (r == CUDA_SUCCESS)
 			remember_last(p, d, &lasts[d], s);
 		pthread_mutex_unlock(&lasts[d].lock);

@@ -109,6 +109,66 @@ START_TEST(an_updated_executable_has_other_memory)
 }
 END_TEST
 
+/* Launches on one device do not wait for those on another, but for a graph that has memory of both. */
+START_TEST(devices_take_turns_apart)
+{
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	CUstream s[2] = {start("128MiB")};
+	CUcontext context[2];
+	struct job j[2];
+	CUmemoryPool pools[2] = {pool};
+	OK(cu.cuCtxGetCurrent(&context[0]));
+	OK(cu.cuDevicePrimaryCtxRetain(&context[1], 1));
+	OK(cu.cuDeviceGetDefaultMemPool(&pools[1], 1));
+	OK(cu.cuCtxSetCurrent(context[1]));
+	s[1] = new_stream(CU_STREAM_NON_BLOCKING);
+	for (unsigned d = 0; d < 2; d++) {
+		OK(cu.cuCtxSetCurrent(context[d]));
+		j[d] = make_job(s[d], 70 + d);
+	}
+	long waits = fake.calls("cuStreamWaitEvent");
+	for (unsigned i = 0; i < 6; i++) {
+		OK(cu.cuCtxSetCurrent(context[i % 2]));
+		launch(j[i % 2].exec, s[i % 2]);
+	}
+	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits);
+	/* fork to the other device */
+	OK(cu.cuCtxSetCurrent(context[0]));
+	CUevent fork = new_event();
+	begin(s[0]);
+	OK(cu.cuEventRecord(fork, s[0]));
+	CUdeviceptr a = get(s[0], JOB_BYTES);
+	OK(cu.cuCtxSetCurrent(context[1]));
+	CUevent join = new_event();
+	OK(cu.cuStreamWaitEvent(s[1], fork, 0));
+	CUdeviceptr b = get(s[1], JOB_BYTES);
+	give(s[1], b); /* the double would run work on it as that of device 0 */
+	OK(cu.cuEventRecord(join, s[1]));
+	OK(cu.cuCtxSetCurrent(context[0]));
+	OK(cu.cuStreamWaitEvent(s[0], join, 0));
+	fill(s[0], a, JOB_BYTES, 6);
+	give(s[0], a);
+	CUgraphExec x = end_to_exec(s[0]);
+	waits = fake.calls("cuStreamWaitEvent");
+	launch(x, s[0]); /* device 1 was used last on s[1] */
+	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits + 1);
+	for (unsigned d = 0; d < 2; d++) {
+		OK(cu.cuCtxSetCurrent(context[d]));
+		holds(s[d], j[d].out, JOB_BYTES, 70 + d);
+		give(s[d], j[d].out);
+		OK(cu.cuGraphExecDestroy(j[d].exec));
+	}
+	OK(cu.cuGraphExecDestroy(x));
+	for (int i = 0; i < 10000 && fake.used(1); i++) {
+		OK(cu.cuMemPoolTrimTo(pools[1], 0));
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	ck_assert_uint_eq(fake.used(1), 0);
+	OK(cu.cuCtxSetCurrent(context[0]));
+	finish();
+}
+END_TEST
+
 /* An executable may be destroyed while it runs. Whoever then gets its memory must not disturb it. */
 START_TEST(a_running_executable_keeps_its_memory)
 {
@@ -155,5 +215,5 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
-CHECK_MAIN("graphs_handles", a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory,
+CHECK_MAIN("graphs_handles", devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory,
 	   a_running_executable_keeps_its_memory)

@@ -29,11 +29,11 @@ static struct block {
 } blocks[BLOCKS];
 
 static struct made {
-	CUgraph graph; /* NULL: only the executable is left */
+	CUgraph graph;    /* NULL: only the executable is left */
 	CUgraphExec exec; /* NULL: none */
 	CUdeviceptr input;
 	struct block results[RESULTS]; /* value: 0 before the first launch */
-	unsigned count, launched; /* the value of its input when it was launched last */
+	unsigned count, launched;      /* the value of its input when it was launched last */
 } graphs[GRAPHS];
 
 static unsigned pick(unsigned n)
@@ -128,7 +128,8 @@ static void capture(struct made *m, unsigned kind)
 				continue;
 			m->count++;
 			for (size_t at = 0; at < 3; at++) /* the words that are looked at */
-				OK(cu.cuMemcpyDtoDAsync_v2(b->ptr + (at == 2 ? b->size - 4 : at * (b->size / 8) * 4), from, 4, on));
+				OK(cu.cuMemcpyDtoDAsync_v2(b->ptr + (at == 2 ? b->size - 4 : at * (b->size / 8) * 4),
+							   from, 4, on));
 		}
 	}
 	for (unsigned t = 0; t < 6; t++)
@@ -218,7 +219,7 @@ START_TEST(graphs_at_random)
 	for (int i = 0; i < STREAMS; i++)
 		streams[i] = new_stream(CU_STREAM_NON_BLOCKING);
 	side = new_stream(CU_STREAM_NON_BLOCKING);
-	work(more ? strtoull(more, NULL, 0) : 400);
+	work(more ? strtoull(more, NULL, 0) : 250);
 	OK(cu.cuCtxSynchronize());
 	for (int i = 0; i < GRAPHS; i++) {
 		look_at_results(&graphs[i]);
@@ -244,7 +245,7 @@ int main(void)
 	Suite *suite = suite_create("graphs_random");
 	TCase *tcase = tcase_create("graphs_random");
 	tcase_set_timeout(tcase, 0);
-	tcase_add_loop_test(tcase, graphs_at_random, 0, 12);
+	tcase_add_loop_test(tcase, graphs_at_random, 0, 8);
 	suite_add_tcase(suite, tcase);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
