@@ -549,6 +549,16 @@ static void orphan_blocks(struct capture *c)
 	}
 }
 
+/* The driver calls back from a thread of its own, soon: until no more comes for a while. */
+static void wait_for_callbacks(void)
+{
+	for (int i = 0, last = 0; i < 40 && i - last < 8; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 250000}, NULL);
+		if (atomic_exchange_explicit(&clv_graphs_news, false, memory_order_acquire))
+			last = i;
+	}
+}
+
 static bool settle(const struct clv_process *p, bool wait)
 {
 	struct block *out = NULL;
@@ -556,9 +566,8 @@ static bool settle(const struct clv_process *p, bool wait)
 	unsigned branches[CLV_GRAPH_DEVICES] = {0};
 	bool any = false;
 	atomic_store_explicit(&clv_graphs_news, false, memory_order_seq_cst);
-	if (clv_objects_settle(p, wait) && wait) /* the driver calls back from a thread of its own */
-		for (int i = 0; i < 40 && !atomic_load_explicit(&clv_graphs_news, memory_order_acquire); i++)
-			nanosleep(&(struct timespec){.tv_nsec = 250000}, NULL);
+	if (clv_objects_settle(p, wait) && wait)
+		wait_for_callbacks();
 	pthread_mutex_lock(&lock);
 	for (struct capture *c = books.oldest, *newer; c; c = newer) {
 		newer = c->newer;

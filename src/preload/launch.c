@@ -38,6 +38,34 @@ static struct handle *handles;
 static size_t handle_room, handle_count; /* a power of two, at most half full */
 static _Atomic bool any_handles;
 
+/* What launches look at first, without the lock: executables seen lately. Written under it; the key is cleared before
+ * anything else changes. */
+#define QUICK 256u
+static struct quick {
+	_Atomic(const void *) key;
+	_Atomic uint64_t devices;
+} quick[QUICK];
+
+static struct quick *quick_of(const void *key)
+{
+	return &quick[clv_mix64((uint64_t)(uintptr_t)key) % QUICK];
+}
+
+static void quick_forget(const void *key)
+{
+	struct quick *q = quick_of(key);
+	if (atomic_load_explicit(&q->key, memory_order_relaxed) == key)
+		atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
+}
+
+static void quick_remember(const void *key, uint64_t devices)
+{
+	struct quick *q = quick_of(key);
+	atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
+	atomic_store_explicit(&q->devices, devices, memory_order_release);
+	atomic_store_explicit(&q->key, key, memory_order_release);
+}
+
 /* Where a handle is or belongs. */
 static struct handle *place_of(const void *key)
 {
@@ -87,6 +115,7 @@ static void drop_handle(const void *key)
 	struct handle *h = find_handle(key);
 	if (!h)
 		return;
+	quick_forget(key);
 	*h = (struct handle){NULL, 0, NULL};
 	handle_count--;
 	/* those behind it may have been pushed there by it */
@@ -104,6 +133,7 @@ static bool mark(const void *key, uint64_t devices)
 		struct handle *h = make_handle(key);
 		if (!h)
 			return false;
+		quick_forget(key);
 		h->devices |= devices;
 		next = h->parent;
 	}
@@ -140,9 +170,16 @@ static uint64_t devices_of(const void *handle)
 {
 	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
 		return 0;
+	struct quick *q = quick_of(handle);
+	if (CLV_LIKELY(atomic_load_explicit(&q->key, memory_order_acquire) == handle)) {
+		uint64_t devices = atomic_load_explicit(&q->devices, memory_order_acquire);
+		if (atomic_load_explicit(&q->key, memory_order_relaxed) == handle)
+			return devices;
+	}
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = find_handle(handle);
 	uint64_t devices = h ? h->devices : 0;
+	quick_remember(handle, devices);
 	pthread_mutex_unlock(&handles_lock);
 	return devices;
 }
