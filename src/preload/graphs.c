@@ -552,10 +552,10 @@ static void orphan_blocks(struct capture *c)
 /* The driver calls back from a thread of its own, soon: until no more comes for a while. */
 static void wait_for_callbacks(void)
 {
-	for (int i = 0, last = 0; i < 40 && i - last < 8; i++) {
+	for (int i = 0, end = 200; i < end; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = 250000}, NULL);
 		if (atomic_exchange_explicit(&clv_graphs_news, false, memory_order_acquire))
-			last = i;
+			end = i + 8;
 	}
 }
 
