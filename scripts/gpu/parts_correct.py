@@ -105,7 +105,7 @@ def sanitizer(part):
     done = part.ran("memcheck", checker + [program, "brief"])
     part.check("memcheck finds no error", errors_found(done) == 0, errors_found(done))
     nothing_wrong(part, done, "contents are right")
-    part.served(done, 300)
+    part.served(done, 250)
     wild = part.run("memcheck of a wild write", checker + [program, "wild"])
     part.check("memcheck finds the planted error", (errors_found(wild) or 0) > 0 and wild.status == 9, errors_found(wild))
     part.note(errors=errors_found(done), planted=errors_found(wild))
