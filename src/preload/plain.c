@@ -3,8 +3,9 @@
  * plain: cuMemAlloc. Libraries query, export and register what they get from it, so it is the driver's affair, tried again
  * after a trim; it is served from the heap under serve:all, and by default in a program that uses nothing else.
  *
- * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served; blocks that
- * were freed while a capture forbade to wait are in it until it is over.
+ * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served. A block that
+ * is freed while a stream somewhere captures, so that the device cannot be waited for, stays in it, and stays a block,
+ * until that can be done.
  */
 #include "pool.h"
 #include "ipc.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -21,37 +23,103 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plain {
 	CUdeviceptr ptr;
-	CUcontext context;
+	CUcontext context; /* NULL: not from cuMemAlloc, and here only since it waits */
+	int device;
+	bool waits; /* freed by the program */
 } *blocks;
 static size_t count, room;
+static _Atomic size_t waiting;
 
-static bool remember(CUdeviceptr ptr, CUcontext context)
+/* With the lock held. */
+static bool add(struct plain block)
 {
-	pthread_mutex_lock(&lock);
 	if (count == room) {
 		size_t more = room ? room * 2 : 256;
 		struct plain *grown = clv_meta_realloc(blocks, more * sizeof(*blocks));
-		if (!grown) {
-			pthread_mutex_unlock(&lock);
+		if (!grown)
 			return false;
-		}
 		blocks = grown;
 		room = more;
 	}
-	blocks[count++] = (struct plain){ptr, context};
-	pthread_mutex_unlock(&lock);
+	blocks[count++] = block;
 	return true;
 }
 
-static void forget(CUdeviceptr ptr)
+static struct plain *find(CUdeviceptr ptr)
+{
+	for (size_t i = count; i--;)
+		if (blocks[i].ptr == ptr)
+			return &blocks[i];
+	return NULL;
+}
+
+static void take_out(struct plain *b)
+{
+	if (b->waits)
+		atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
+	*b = blocks[--count];
+}
+
+static bool remember(CUdeviceptr ptr, CUcontext context, int device)
 {
 	pthread_mutex_lock(&lock);
-	for (size_t i = count; i--;)
-		if (blocks[i].ptr == ptr) {
-			blocks[i] = blocks[--count];
-			break;
-		}
+	bool done = add((struct plain){ptr, context, device, false});
 	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+/* False: it waits already, so that this is a second free. */
+static bool forget(CUdeviceptr ptr)
+{
+	pthread_mutex_lock(&lock);
+	struct plain *b = find(ptr);
+	bool first = !b || !b->waits;
+	if (b && first)
+		take_out(b);
+	pthread_mutex_unlock(&lock);
+	return first;
+}
+
+/* The same. Also false if there is no host memory to remember it by. */
+static bool let_wait(CUdeviceptr ptr, int device)
+{
+	pthread_mutex_lock(&lock);
+	struct plain *b = find(ptr);
+	bool first = b ? !b->waits : add((struct plain){ptr, NULL, device, false});
+	if (first) {
+		find(ptr)->waits = true;
+		atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&lock);
+	return first;
+}
+
+static void settle_now(const struct clv_process *p)
+{
+	pthread_mutex_lock(&lock); /* no free may come in between the wait and its end */
+	for (int d = 0; d < p->driver->devices; d++) {
+		bool any = false;
+		for (size_t i = 0; i < count && !any; i++)
+			any = blocks[i].waits && blocks[i].device == d;
+		if (!any || clv_cuda_synchronize(p->driver, d, NULL) != CLV_OK)
+			continue;
+		for (size_t i = count; i--;) {
+			struct plain *b = &blocks[i];
+			if (!b->waits || b->device != d)
+				continue;
+			CUresult result;
+			CUdeviceptr ptr = b->ptr;
+			take_out(b);
+			clv_pool_free(p, ptr, NULL, &result);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void clv_plain_settle(const struct clv_process *p)
+{
+	if (CLV_UNLIKELY(atomic_load_explicit(&waiting, memory_order_relaxed)) && !clv_cuda_captures(p->driver))
+		settle_now(p);
 }
 
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
@@ -61,7 +129,7 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
 		if (blocks[i].context == context) {
 			clv_ipc_block_freed(blocks[i].ptr);
 			cleave_free(p->heap, blocks[i].ptr, CLEAVE_STREAM_ANY);
-			blocks[i] = blocks[--count];
+			take_out(&blocks[i]);
 		}
 	pthread_mutex_unlock(&lock);
 }
@@ -86,6 +154,7 @@ static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 	    CLV_PASS(cuCtxGetDevice, &device) != CUDA_SUCCESS || !clv_device_usable(p, device) || clv_cuda_captures(p->driver))
 		return false;
 	cleave_ptr ptr;
+	clv_plain_settle(p);
 	int why = clv_heap_alloc(p->heap, device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
 	if (why == -ENOMEM) {
 		clv_report_failure(p, device);
@@ -96,7 +165,7 @@ static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 		clv_device_refused(p, device, why);
 		return false;
 	}
-	if (!remember(ptr, context)) {
+	if (!remember(ptr, context, device)) {
 		cleave_free(p->heap, ptr, CLEAVE_STREAM_ANY);
 		return false;
 	}
@@ -140,13 +209,12 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 	int device;
 	if (!p || cleave_block_info(p->heap, ptr, &start, NULL, &device) || start != ptr)
 		return CLV_PASS(cuMemFree_v2, ptr);
-	/* The driver's own waits until nothing on the device can use the block. */
-	if (!p->settings.free_now) {
-		enum clv_result r = clv_cuda_synchronize(p->driver, device, NULL);
-		if (r == CLV_CAPTURING)
-			return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
 	CUresult result;
-	forget(ptr);
-	return clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+	clv_plain_settle(p);
+	/* The driver's own waits until nothing on the device can use the block. */
+	if (!p->settings.free_now && clv_cuda_synchronize(p->driver, device, NULL) == CLV_CAPTURING) {
+		clv_ipc_block_freed(ptr);
+		return let_wait(ptr, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	}
+	return forget(ptr) && clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }

@@ -126,6 +126,7 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	if (CLV_UNLIKELY(take != CLV_GRAPHS_NOT))
 		return take == CLV_GRAPHS_SERVED;
 	cleave_ptr ptr;
+	clv_plain_settle(p);
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why == -ENOMEM) && clv_graphs_reclaim(p))
 		why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);

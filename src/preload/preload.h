@@ -90,6 +90,9 @@ void clv_report_stats(const struct clv_process *p);
 
 /* ---- plain ---- */
 
+/* Blocks whose free had to wait go back, if that is possible now. One load if there are none. */
+void clv_plain_settle(const struct clv_process *p);
+
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
 
 /* ---- pinned ---- */

@@ -66,6 +66,19 @@ int main(int argc, char **argv)
 		GPU(cu.cuMemFree_v2(ptr));
 	}
 
+	/* a capture that allows it does not keep a free from being made, nor the memory for good */
+	CUgraph graph;
+	GPU(cu.cuMemAlloc_v2(&ptr, 40 << 20));
+	GPU(cu.cuMemAlloc_v2(&base, 1000));
+	GPU(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	GPU(cu.cuMemFree_v2(ptr));
+	GPU(cu.cuMemFree_v2(base));
+	GPU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree_v2(ptr));
+	GPU(cu.cuStreamEndCapture(stream, &graph));
+	GPU(cu.cuGraphDestroy(graph));
+	GPU(cu.cuMemAlloc_v2(&ptr, 1000));
+	GPU(cu.cuMemFree_v2(ptr));
+
 	CUcontext first, second;
 	GPU(cu.cuCtxGetCurrent(&first));
 	GPU(cu.cuMemAlloc_v2(&blocks[0], 1 << 20));
