@@ -386,8 +386,8 @@ static void unsafe(void)
 	CUstream s = stream(CU_STREAM_NON_BLOCKING), t = stream(CU_STREAM_NON_BLOCKING), made;
 	CUevent e = event(), fresh;
 	CUgraph g = NULL, empty;
-	CUgraphExec x;
-	CUdeviceptr p, q, at;
+	CUgraphExec x = NULL;
+	CUdeviceptr p, q = 0, at;
 	CUmemoryPool pool;
 	void *host;
 	size_t f, total;

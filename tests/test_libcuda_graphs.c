@@ -94,24 +94,62 @@ START_TEST(capture_and_replay)
 }
 END_TEST
 
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* As an H200 with driver 580 does in the strictest mode. */
 START_TEST(what_a_capture_allows)
 {
-	CUdeviceptr at, p;
+	CUdeviceptr at;
 	CUmemGenericAllocationHandle h;
+	CUmemoryPool pool;
+	CUcontext c, popped;
+	CUgraph graph;
+	CUuserObject object;
+	CUevent fresh;
+	CUstreamCaptureStatus status;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	unsigned long long id;
 	size_t f, t;
 	start_cuda();
 	CUstream s = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
 	CUevent e = new_event();
 	CUmemAllocationProp prop = frame_of_device(0);
-	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuStreamGetId(other, &id));
+	OK(cu.cuStreamGetId(CU_STREAM_LEGACY, &id));
+	OK(cu.cuStreamGetId(CU_STREAM_PER_THREAD, &id));
+	OK(cu.cuStreamGetCtx(s, &c));
+	OK(cu.cuStreamGetCtx(other, &c));
+	OK(cu.cuCtxGetCurrent(&c));
+	OK(cu.cuCtxPushCurrent_v2(c));
+	OK(cu.cuCtxPopCurrent_v2(&popped));
+	OK(cu.cuStreamGetCaptureInfo_v2(s, &status, NULL, &graph, NULL, NULL));
+	OK(cu.cuStreamGetCaptureInfo_v3(s, &status, NULL, NULL, NULL, NULL, NULL));
+	OK(cu.cuStreamIsCapturing(other, &status));
+	OK(cu.cuStreamIsCapturing(NULL, &status));
+	OK(cu.cuUserObjectCreate(&object, NULL, nothing, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	OK(cu.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+	OK(cu.cuMemGetInfo_v2(&f, &t));
 	OK(cu.cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
 	OK(cu.cuMemCreate(&h, 2 * MIB, &prop, 0));
 	OK(cu.cuMemMap(at, 2 * MIB, 0, h, 0));
 	give_access(at, 2 * MIB, 0);
+	OK(cu.cuEventCreate(&fresh, CU_EVENT_DISABLE_TIMING));
+	OK(cu.cuEventRecord(fresh, NULL));
+	OK(cu.cuEventDestroy_v2(fresh));
 	OK(cu.cuEventRecord(e, other));
-	OK(cu.cuMemGetInfo_v2(&f, &t));
-	OK(cu.cuMemAllocAsync(&p, MIB, other)); /* another stream's own business */
-	OK(cu.cuMemFreeAsync(p, other));
+	OK(cu.cuStreamWaitEvent(other, e, 0));
+	OK(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cu.cuDeviceGetMemPool(&pool, 0));
+	OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cu.cuEventSynchronize(e));
+	OK(cu.cuEventQuery(e));
+	OK(cu.cuMemUnmap(at, 2 * MIB));
+	OK(cu.cuMemRelease(h));
+	OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
 	ck_assert_int_eq(status_of(s), CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	OK(cu.cuGraphDestroy(end_capture(s)));
 }
@@ -127,9 +165,12 @@ START_TEST(what_a_capture_forbids)
 	start_cuda();
 	CUstream s = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
 	CUevent e = new_event();
+	CUmemoryPool pool;
+	cuuint64_t used;
+	OK(cu.cuDeviceGetDefaultMemPool(&pool, 0));
 	OK(cu.cuEventRecord(e, other));
 	OK(cu.cuMemAlloc_v2(&p, 512));
-	for (int what = 0; what < 8; what++) {
+	for (int what = 0; what < 12; what++) {
 		for (int relaxed = 0; relaxed < 2; relaxed++) {
 			int want = relaxed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 			OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -157,8 +198,20 @@ START_TEST(what_a_capture_forbids)
 			case 6:
 				FAILS(want, cu.cuStreamQuery(other));
 				break;
-			default:
+			case 7:
 				FAILS(want, cu.cuMemFreeHost(relaxed ? host : &q));
+				break;
+			case 8: /* another stream's own business is none */
+				FAILS(want, cu.cuMemAllocAsync(&q, MIB, other));
+				break;
+			case 9:
+				FAILS(want, cu.cuMemFreeAsync(q, other));
+				break;
+			case 10:
+				FAILS(want, cu.cuMemPoolTrimTo(pool, 0));
+				break;
+			default:
+				FAILS(want, cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
 			}
 			if (relaxed) {
 				OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
@@ -212,7 +265,7 @@ START_TEST(captures_and_other_threads)
 	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	FAILS(CUDA_SUCCESS, in_thread(alloc_in_thread, NULL));
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, in_thread(end_in_thread, s));
-	OK(cu.cuGraphDestroy(end_capture(s)));
+	FAILS(401, cu.cuStreamEndCapture(s, &g)); /* it was ended all the same */
 	OK(cu.cuStreamBeginCapture(s)); /* global */
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, in_thread(alloc_in_thread, NULL));
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(s, &g));
@@ -259,13 +312,21 @@ START_TEST(streams_join)
 	OK(cu.cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cu.cuMemsetD8Async(p, 1, 1, a));
 	OK(cu.cuEventRecord(fork, a));
-	FAILS(907, cu.cuEventQuery(fork));
 	OK(cu.cuStreamWaitEvent(b, fork, 0));
 	ck_assert_int_eq(status_of(b), CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	OK(cu.cuMemsetD8Async(p + 1, 2, 1, b));
 	OK(cu.cuMemsetD8Async(p + 2, 3, 1, a));
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cu.cuStreamEndCapture(a, &g));
 	ck_assert_int_eq(status_of(b), CU_STREAM_CAPTURE_STATUS_NONE);
+
+	/* an event of a capture cannot be asked, which ends the capture; after that it is worth nothing */
+	OK(cu.cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cu.cuEventRecord(fork, a));
+	FAILS(907, cu.cuEventQuery(fork));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuEventSynchronize(fork));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuStreamWaitEvent(b, fork, 0));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(a, &g));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuEventQuery(fork));
 
 	OK(cu.cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cu.cuEventRecord(fork, a)); /* before any node */
@@ -313,9 +374,10 @@ START_TEST(memory_of_a_graph)
 	OK(cu.cuMemcpyDtoDAsync_v2(q, p, MIB, s));
 	OK(cu.cuMemcpyDtoDAsync_v2(plain, q, MIB, s));
 	OK(cu.cuMemFreeAsync(p, s));
-	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s)); /* which ends it, too */
-	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(s, &g));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s)); /* the capture goes on */
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(plain, s));
 	OK(cu.cuMemFreeAsync(q, s));
+	OK(cu.cuGraphDestroy(end_capture(s)));
 
 	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cu.cuMemAllocAsync(&p, MIB, s));

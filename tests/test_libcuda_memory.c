@@ -205,9 +205,9 @@ START_TEST(pool_attributes)
 	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
 	OK(cu.cuDeviceGetDefaultMemPool(&pool, 0));
 	OK(cu.cuMemAllocAsync(&p, 1000, s));
-	OK(cu.cuMemAllocAsync(&q, 5 * MIB, s));
+	OK(cu.cuMemAllocAsync(&q, 40 * MIB, s));
 	OK(cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &v));
-	ck_assert_uint_eq(v, 5 * MIB + 1024);
+	ck_assert_uint_eq(v, 40 * MIB + 1000);
 	OK(cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &v));
 	ck_assert_uint_eq(v, fake.used(0));
 	OK(cu.cuPointerGetAttribute(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
@@ -216,18 +216,18 @@ START_TEST(pool_attributes)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(q, s));
 	OK(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
 	OK(cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &v));
-	ck_assert_uint_eq(v, 1024);
+	ck_assert_uint_eq(v, 1000);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &zero));
 	OK(cu.cuStreamSynchronize(s)); /* what is free beyond the threshold goes back */
-	ck_assert_uint_eq(fake.used(0), 2 * MIB);
+	ck_assert_uint_eq(fake.used(0), 32 * MIB);
 	v = UINT64_MAX;
 	OK(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &v));
-	OK(cu.cuMemAllocAsync(&q, 5 * MIB, s));
+	OK(cu.cuMemAllocAsync(&q, 40 * MIB, s));
 	OK(cu.cuMemFreeAsync(q, s));
 	OK(cu.cuStreamSynchronize(s));
-	ck_assert_uint_eq(fake.used(0), 8 * MIB);
+	ck_assert_uint_eq(fake.used(0), 96 * MIB);
 	OK(cu.cuMemPoolTrimTo(pool, 0));
-	ck_assert_uint_eq(fake.used(0), 2 * MIB);
+	ck_assert_uint_eq(fake.used(0), 32 * MIB);
 	OK(cu.cuMemFree_v2(p)); /* takes pool memory, too */
 	OK(cu.cuMemPoolTrimTo(pool, 0));
 	ck_assert_uint_eq(fake.used(0), 0);

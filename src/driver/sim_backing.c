@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,11 +36,13 @@ void clv_sim_backing_close(struct sim *sim)
 		close(sim->file);
 }
 
-static bool fill_file(int file, uint64_t offset, uint64_t size)
+#define PIECE (64 * 1024)
+
+static bool fill_piece(int file, uint64_t offset, uint64_t size)
 {
-	static const uint8_t garbage[64 * 1024] = {[0 ... 64 * 1024 - 1] = GARBAGE};
+	static const uint8_t garbage[PIECE] = {[0 ... PIECE - 1] = GARBAGE};
 	while (size) {
-		ssize_t n = pwrite(file, garbage, (size_t)clv_min_u64(size, sizeof(garbage)), (off_t)offset);
+		ssize_t n = pwrite(file, garbage, size, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -50,28 +53,69 @@ static bool fill_file(int file, uint64_t offset, uint64_t size)
 	return true;
 }
 
+/* A bit a piece. */
+static uint64_t *all_untouched(struct sim *sim, uint64_t size)
+{
+	uint64_t words = (size + 64 * PIECE - 1) / (64 * PIECE);
+	uint64_t *bits = clv_sim_host_alloc(sim, words * sizeof(*bits));
+	for (uint64_t i = 0; i < words && bits; i++)
+		bits[i] = UINT64_MAX;
+	return bits;
+}
+
+static bool touch(uint64_t *untouched, int file, uint64_t base, uint64_t total, uint64_t offset, uint64_t size)
+{
+	if (!untouched || !size)
+		return true;
+	for (uint64_t i = offset / PIECE; i <= (offset + size - 1) / PIECE; i++) {
+		uint64_t bit = (uint64_t)1 << i % 64;
+		if (!(untouched[i / 64] & bit))
+			continue;
+		if (!fill_piece(file, base + i * PIECE, clv_min_u64(PIECE, total - i * PIECE)))
+			return false;
+		untouched[i / 64] &= ~bit;
+	}
+	return true;
+}
+
+bool clv_sim_backing_touch_frame(struct sim *sim, struct sim_frame *frame, uint64_t offset, uint64_t size)
+{
+	int file = frame->file >= 0 ? frame->file : sim->file;
+	return touch(frame->untouched, file, frame->file_offset, frame->size, offset, size);
+}
+
+bool clv_sim_backing_touch_plain(struct sim *sim, struct sim_range *range, uint64_t offset, uint64_t size)
+{
+	return touch(range->untouched, sim->file, range->file_offset, range->size, offset, size);
+}
+
 static void give_bytes(struct sim *sim, uint64_t offset, uint64_t size)
 {
 	(void)fallocate(sim->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
 }
 
 /* The file is sparse and its offsets are not used twice, so that frames of all sizes fit without fragmenting it. */
-static bool take_bytes(struct sim *sim, uint64_t size, uint64_t *offset)
+static bool take_bytes(struct sim *sim, uint64_t size, uint64_t *offset, uint64_t **untouched)
 {
-	*offset = sim->file_end;
-	if (!fill_file(sim->file, *offset, size)) {
-		give_bytes(sim, *offset, size);
+	*untouched = all_untouched(sim, size);
+	if (!*untouched || ftruncate(sim->file, (off_t)(sim->file_end + size))) {
+		free(*untouched);
+		*untouched = NULL;
 		return false;
 	}
+	*offset = sim->file_end;
 	sim->file_end += size;
 	return true;
 }
 
 bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame)
 {
-	if (frame->file >= 0)
-		return fill_file(frame->file, frame->file_offset, frame->size);
-	return sim->file < 0 || take_bytes(sim, frame->size, &frame->file_offset);
+	if (sim->file < 0)
+		return true;
+	if (frame->file < 0)
+		return take_bytes(sim, frame->size, &frame->file_offset, &frame->untouched);
+	frame->untouched = all_untouched(sim, frame->size);
+	return frame->untouched && !ftruncate(frame->file, (off_t)frame->size);
 }
 
 bool clv_sim_backing_own_file(struct sim *sim, struct sim_frame *frame)
@@ -104,6 +148,8 @@ void clv_sim_backing_destroy(struct sim *sim, struct sim_frame *frame)
 	else if (sim->file >= 0)
 		give_bytes(sim, frame->file_offset, frame->size);
 	frame->file = -1;
+	free(frame->untouched);
+	frame->untouched = NULL;
 }
 
 bool clv_sim_backing_reserve(struct sim *sim, struct sim_range *range)
@@ -124,6 +170,8 @@ void clv_sim_backing_unreserve(struct sim *sim, struct sim_range *range)
 	munmap(range->host, range->size);
 	if (range->plain)
 		give_bytes(sim, range->file_offset, range->size);
+	free(range->untouched);
+	range->untouched = NULL;
 }
 
 bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr, const struct sim_frame *frame)
@@ -153,11 +201,12 @@ bool clv_sim_backing_plain(struct sim *sim, struct sim_range *range)
 {
 	if (sim->file < 0)
 		return true;
-	if (!take_bytes(sim, range->size, &range->file_offset))
+	if (!take_bytes(sim, range->size, &range->file_offset, &range->untouched))
 		return false;
 	void *p = mmap(NULL, range->size, PROT_READ | PROT_WRITE, MAP_SHARED, sim->file, (off_t)range->file_offset);
 	if (p == MAP_FAILED) {
-		give_bytes(sim, range->file_offset, range->size);
+		free(range->untouched);
+		range->untouched = NULL;
 		return false;
 	}
 	range->host = p;

@@ -22,6 +22,7 @@ struct sim_frame {
 	uint64_t size;
 	uint64_t file_offset; /* where its bytes are, with backing */
 	int file;             /* a file of its own, else -1: they are in sim->file */
+	uint64_t *untouched;  /* with backing: pieces that have no bytes yet; NULL: all have */
 	uint32_t generation;  /* tells a stale handle from the slot's present one */
 	uint32_t mappings;
 	uint32_t next_free;
@@ -51,6 +52,7 @@ struct sim_range {
 	uint32_t mappings;
 	uint8_t *host; /* with backing: where the range's bytes are, at the same offsets */
 	uint64_t file_offset; /* with backing, plain: where in sim->file they are */
+	uint64_t *untouched;  /* the same: pieces that have no bytes yet; NULL: all have */
 	struct sim_page *page; /* not NULL: small plain allocations share the range */
 	int device;
 	bool plain;
@@ -184,7 +186,7 @@ uint64_t clv_sim_plain_bytes(const struct sim *sim, const struct sim_range *r, u
  * nothing. */
 bool clv_sim_backing_open(struct sim *sim);
 void clv_sim_backing_close(struct sim *sim);
-bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame); /* bytes filled with garbage, as on a GPU */
+bool clv_sim_backing_create(struct sim *sim, struct sim_frame *frame); /* bytes are garbage, as on a GPU */
 bool clv_sim_backing_own_file(struct sim *sim, struct sim_frame *frame); /* before the above */
 void clv_sim_backing_destroy(struct sim *sim, struct sim_frame *frame);
 bool clv_sim_backing_reserve(struct sim *sim, struct sim_range *range); /* addresses that fault */
@@ -193,6 +195,9 @@ bool clv_sim_backing_map(struct sim *sim, struct sim_range *range, uint64_t addr
 bool clv_sim_backing_unmap(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size);
 bool clv_sim_backing_access(struct sim *sim, struct sim_range *range, uint64_t addr, uint64_t size, bool access);
 bool clv_sim_backing_plain(struct sim *sim, struct sim_range *range);
+/* Garbage is written when these bytes are asked for first: before anyone is told where they are. */
+bool clv_sim_backing_touch_frame(struct sim *sim, struct sim_frame *frame, uint64_t offset, uint64_t size);
+bool clv_sim_backing_touch_plain(struct sim *sim, struct sim_range *range, uint64_t offset, uint64_t size);
 
 /* sim_stream.c */
 enum clv_result clv_sim_event_create(struct clv_driver *self, clv_event *event, int device);

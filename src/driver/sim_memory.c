@@ -275,6 +275,7 @@ static struct sim_frame *frame_new(struct sim *sim, uint64_t size, int device)
 	f->device = (uint8_t)device;
 	f->mappings = 0;
 	f->file = -1;
+	f->untouched = NULL;
 	f->released = f->imported = false;
 	return f;
 }
@@ -302,7 +303,7 @@ static enum clv_result create(struct clv_driver *self, clv_handle *handle, uint6
 		return clv_sim_leave(sim, CLV_OUT_OF_MEMORY, clv_cost_out_of_memory_ns(CLV_CALL_create));
 	struct sim_frame *f = frame_new(sim, size, device);
 	if (!f || (own_file && !clv_sim_backing_own_file(sim, f)) || !clv_sim_backing_create(sim, f)) {
-		if (f && f->file >= 0)
+		if (f && f->file >= 0) /* which frees what else it has */
 			clv_sim_backing_destroy(sim, f);
 		sim->devices[device].used -= size;
 		return clv_sim_leave(sim, CLV_FAILED, 0);
@@ -325,8 +326,9 @@ int clv_sim_export(struct clv_driver *self, clv_handle handle)
 {
 	struct sim *sim = sim_of(self);
 	pthread_mutex_lock(&sim->lock);
-	const struct sim_frame *f = frame_of(sim, handle);
-	int fd = f && f->file >= 0 ? fcntl(f->file, F_DUPFD_CLOEXEC, 0) : -1;
+	struct sim_frame *f = frame_of(sim, handle);
+	bool there = f && f->file >= 0 && clv_sim_backing_touch_frame(sim, f, 0, f->size);
+	int fd = there ? fcntl(f->file, F_DUPFD_CLOEXEC, 0) : -1;
 	pthread_mutex_unlock(&sim->lock);
 	return fd;
 }
@@ -520,13 +522,27 @@ static uint64_t accessible(const struct sim *sim, const struct sim_range *r, uin
 	return clv_min_u64(done, size);
 }
 
+static bool touch(struct sim *sim, struct sim_range *r, uint64_t addr, uint64_t size)
+{
+	if (r->plain)
+		return clv_sim_backing_touch_plain(sim, r, addr - r->addr, size);
+	for (uint64_t end = addr + size; addr < end;) {
+		const struct sim_mapping *m = &sim->mappings[*granules_at(sim, r, addr) - 1];
+		uint64_t offset = addr - m->addr, n = clv_min_u64(end - addr, m->size - offset);
+		if (!clv_sim_backing_touch_frame(sim, &sim->frames[m->frame], offset, n))
+			return false;
+		addr += n;
+	}
+	return true;
+}
+
 uint8_t *clv_sim_bytes(struct clv_driver *driver, uint64_t addr, uint64_t size, uint64_t *contiguous)
 {
 	struct sim *sim = sim_of(driver);
 	pthread_mutex_lock(&sim->lock);
-	const struct sim_range *r = clv_sim_range_at(sim, addr);
+	struct sim_range *r = clv_sim_range_at(sim, addr);
 	uint64_t bytes = r && r->host ? accessible(sim, r, addr, size) : 0;
-	uint8_t *host = bytes && bytes == size ? r->host + (addr - r->addr) : NULL;
+	uint8_t *host = bytes && bytes == size && touch(sim, r, addr, size) ? r->host + (addr - r->addr) : NULL;
 	pthread_mutex_unlock(&sim->lock);
 	if (contiguous)
 		*contiguous = bytes;
@@ -538,11 +554,11 @@ bool clv_sim_find(struct clv_driver *driver, uint64_t addr, struct clv_sim_place
 	struct sim *sim = sim_of(driver);
 	*out = (struct clv_sim_place){.file = -1};
 	pthread_mutex_lock(&sim->lock);
-	const struct sim_range *r = clv_sim_range_at(sim, addr);
+	struct sim_range *r = clv_sim_range_at(sim, addr);
 	if (r && r->plain) {
 		out->device = r->device;
 		out->size = clv_sim_plain_around(sim, r, addr, &out->addr);
-		out->file = sim->file;
+		out->file = clv_sim_backing_touch_plain(sim, r, 0, r->size) ? sim->file : -1;
 		out->file_offset = r->file_offset;
 	} else if (r) {
 		uint32_t index = *granules_at(sim, r, addr);

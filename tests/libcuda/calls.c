@@ -180,9 +180,11 @@ static void key_make(void)
 		abort();
 }
 
+/* The primary context that a thread has current is whichever lives: they all are one to the program. */
 struct fc_context *fc_current(void)
 {
-	return fc_self.depth ? fc_self.stack[fc_self.depth - 1] : NULL;
+	struct fc_context *c = fc_self.depth ? fc_self.stack[fc_self.depth - 1] : NULL;
+	return c && c->primary && fc.device[c->device].primary ? fc.device[c->device].primary : c;
 }
 
 static CUresult may_go_on(enum fc_call call, enum fc_needs needs)
@@ -193,13 +195,13 @@ static CUresult may_go_on(enum fc_call call, enum fc_needs needs)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (needs != FC_NOTHING && !fc.initialized)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (needs == FC_CONTEXT) {
+	if (needs == FC_CONTEXT || needs == FC_STREAM) {
 		const struct fc_context *c = fc_current();
-		if (!c)
+		if (!c && needs == FC_CONTEXT)
 			return CUDA_ERROR_INVALID_CONTEXT;
-		if (c->destroyed)
+		if (c && c->destroyed)
 			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-		if (c->fault)
+		if (c && c->fault)
 			return c->fault;
 	}
 	state.failing[call]++;
@@ -294,6 +296,13 @@ void *fc_handle_get(enum fc_kind kind, const void *handle)
 {
 	struct slot *s = slot_of(kind, handle);
 	return s ? s->object : NULL;
+}
+
+void fc_handle_set(enum fc_kind kind, void *handle, void *object)
+{
+	struct slot *s = handle;
+	tables[kind].live += (object != NULL) - (s->object != NULL);
+	s->object = object;
 }
 
 void fc_handle_free(enum fc_kind kind, void *handle)

@@ -34,9 +34,13 @@ uint64_t fc_capture_id(const struct fc_queue *q)
 	return q->capture->id;
 }
 
-bool fc_capture_live(uint64_t id)
+CUresult fc_captured_event(uint64_t id)
 {
-	return capture_by_id(id);
+	struct fc_capture *c = capture_by_id(id);
+	if (!c || c->invalid)
+		return CUDA_ERROR_INVALID_VALUE;
+	c->invalid = true;
+	return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult fc_unsafe(void)
@@ -62,6 +66,11 @@ CUresult fc_unsafe_on(struct fc_queue *q)
 		return r;
 	q->capture->invalid = true;
 	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult fc_unsafe_off(struct fc_queue *q)
+{
+	return q->capture ? CUDA_SUCCESS : fc_unsafe();
 }
 
 /* A blocking stream of the context that is captured. */
@@ -153,10 +162,8 @@ void fc_capture_break(struct fc_queue *q)
 CUresult fc_capture_join(struct fc_queue *q, uint64_t id, const struct fc_nodes *after)
 {
 	struct fc_capture *c = capture_by_id(id);
-	if (!c)
+	if (!c || c->invalid)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (c->invalid)
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (q->capture && q->capture != c) {
 		q->capture->invalid = c->invalid = true;
 		return CUDA_ERROR_STREAM_CAPTURE_MERGE;
@@ -199,17 +206,17 @@ static CUresult begin(CUstream stream, bool per_thread, CUstreamCaptureMode mode
 	return CUDA_SUCCESS;
 }
 
-FC_STREAM_CALL(cuStreamBeginCapture, FC_CONTEXT, (CUstream hStream), (hStream))
+FC_STREAM_CALL(cuStreamBeginCapture, FC_STREAM, (CUstream hStream), (hStream))
 {
 	return begin(hStream, per_thread, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL);
 }
 
-FC_STREAM_CALL(cuStreamBeginCapture_v2, FC_CONTEXT, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
+FC_STREAM_CALL(cuStreamBeginCapture_v2, FC_STREAM, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
 {
 	return begin(hStream, per_thread, mode, NULL, NULL);
 }
 
-FC_STREAM_CALL(cuStreamBeginCaptureToGraph, FC_CONTEXT,
+FC_STREAM_CALL(cuStreamBeginCaptureToGraph, FC_STREAM,
 	       (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
 		const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode),
 	       (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
@@ -245,7 +252,7 @@ static bool joined(const struct fc_capture *c)
 	return all;
 }
 
-FC_STREAM_CALL(cuStreamEndCapture, FC_CONTEXT, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
+FC_STREAM_CALL(cuStreamEndCapture, FC_STREAM, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
 {
 	struct fc_queue *q;
 	CUresult r = phGraph ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
@@ -255,8 +262,12 @@ FC_STREAM_CALL(cuStreamEndCapture, FC_CONTEXT, (CUstream hStream, CUgraph *phGra
 	*phGraph = NULL;
 	if (!c)
 		return FC_ILLEGAL_STATE;
-	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != fc_self.id)
+	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != fc_self.id) {
+		/* which ends it nevertheless */
+		graph_drop(c);
+		capture_free(c);
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	}
 	if (c->origin != q) {
 		c->invalid = true;
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
@@ -291,7 +302,7 @@ static CUresult queue_asked(CUstream stream, bool per_thread, struct fc_queue **
 	return r;
 }
 
-FC_STREAM_CALL(cuStreamIsCapturing, FC_CONTEXT, (CUstream hStream, CUstreamCaptureStatus *captureStatus),
+FC_STREAM_CALL(cuStreamIsCapturing, FC_STREAM, (CUstream hStream, CUstreamCaptureStatus *captureStatus),
 	       (hStream, captureStatus))
 {
 	struct fc_queue *q;
@@ -322,7 +333,14 @@ static CUresult info(CUstream stream, bool per_thread, CUstreamCaptureStatus *st
 	return CUDA_SUCCESS;
 }
 
-FC_STREAM_CALL(cuStreamGetCaptureInfo_v2, FC_CONTEXT,
+FC_STREAM_CALL(cuStreamGetCaptureInfo, FC_STREAM,
+	       (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),
+	       (hStream, captureStatus_out, id_out))
+{
+	return info(hStream, per_thread, captureStatus_out, id_out, NULL, NULL, NULL);
+}
+
+FC_STREAM_CALL(cuStreamGetCaptureInfo_v2, FC_STREAM,
 	       (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
 		const CUgraphNode **dependencies_out, size_t *numDependencies_out),
 	       (hStream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out))
@@ -330,7 +348,7 @@ FC_STREAM_CALL(cuStreamGetCaptureInfo_v2, FC_CONTEXT,
 	return info(hStream, per_thread, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
 }
 
-FC_STREAM_CALL(cuStreamGetCaptureInfo_v3, FC_CONTEXT,
+FC_STREAM_CALL(cuStreamGetCaptureInfo_v3, FC_STREAM,
 	       (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
 		const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
 		size_t *numDependencies_out),

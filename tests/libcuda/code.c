@@ -213,7 +213,7 @@ static CUresult launch(CUfunction f, CUstream stream, bool per_thread, void **pa
 	return r ? r : fc_submit(q, &op);
 }
 
-FC_STREAM_CALL(cuLaunchKernel, FC_CONTEXT,
+FC_STREAM_CALL(cuLaunchKernel, FC_STREAM,
 	       (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
 		unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes,
 		CUstream hStream, void **kernelParams, void **extra),
@@ -231,7 +231,7 @@ struct launch_config {
 	CUstream stream;
 };
 
-FC_STREAM_CALL(cuLaunchKernelEx, FC_CONTEXT,
+FC_STREAM_CALL(cuLaunchKernelEx, FC_STREAM,
 	       (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),
 	       (config, f, kernelParams, extra))
 {
@@ -239,7 +239,7 @@ FC_STREAM_CALL(cuLaunchKernelEx, FC_CONTEXT,
 	return c && !extra ? launch(f, c->stream, per_thread, kernelParams) : CUDA_ERROR_INVALID_VALUE;
 }
 
-FC_STREAM_CALL(cuLaunchCooperativeKernel, FC_CONTEXT,
+FC_STREAM_CALL(cuLaunchCooperativeKernel, FC_STREAM,
 	       (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
 		unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes,
 		CUstream hStream, void **kernelParams),

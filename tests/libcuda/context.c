@@ -180,7 +180,14 @@ static struct fc_context *context_new(int device, bool primary, unsigned flags)
 	c->device = device;
 	c->primary = primary;
 	c->flags = flags;
-	c->handle = fc_handle_new(FC_HANDLE_CONTEXT, c);
+	if (primary && fc.device[device].primary_handle) {
+		c->handle = fc.device[device].primary_handle;
+		fc_handle_set(FC_HANDLE_CONTEXT, c->handle, c);
+	} else {
+		c->handle = fc_handle_new(FC_HANDLE_CONTEXT, c);
+		if (primary)
+			fc.device[device].primary_handle = c->handle;
+	}
 	c->next = fc.contexts;
 	fc.contexts = c;
 	c->legacy = fc_queue_new(c, false);
@@ -202,7 +209,11 @@ static void context_end(struct fc_context *c)
 			fc_queue_close(q);
 	}
 	fc_context_memory(c);
-	fc_handle_free(FC_HANDLE_CONTEXT, c->handle); /* threads that have it current go on naming it */
+	/* threads that have it current go on naming it */
+	if (c->primary)
+		fc_handle_set(FC_HANDLE_CONTEXT, c->handle, NULL);
+	else
+		fc_handle_free(FC_HANDLE_CONTEXT, c->handle);
 }
 
 static struct fc_context *context_of(CUcontext handle)
@@ -272,7 +283,7 @@ static CUresult push(struct fc_context *c)
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuCtxCreate_v2, FC_INIT, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+static CUresult context_create(CUcontext *pctx, unsigned flags, CUdevice dev)
 {
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -282,6 +293,23 @@ FC_CALL(cuCtxCreate_v2, FC_INIT, (CUcontext * pctx, unsigned int flags, CUdevice
 	CUresult r = push(c);
 	*pctx = c->handle;
 	return r;
+}
+
+FC_CALL(cuCtxCreate_v2, FC_INIT, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+{
+	return context_create(pctx, flags, dev);
+}
+
+FC_CALL(cuCtxCreate_v3, FC_INIT, (CUcontext * pctx, void *params, int count, unsigned int flags, CUdevice dev),
+	(pctx, params, count, flags, dev))
+{
+	return params || count ? CUDA_ERROR_NOT_SUPPORTED : context_create(pctx, flags, dev);
+}
+
+FC_CALL(cuCtxCreate_v4, FC_INIT, (CUcontext * pctx, void *params, unsigned int flags, CUdevice dev),
+	(pctx, params, flags, dev))
+{
+	return params ? CUDA_ERROR_NOT_SUPPORTED : context_create(pctx, flags, dev);
 }
 
 FC_CALL(cuCtxDestroy_v2, FC_INIT, (CUcontext ctx), (ctx))
@@ -333,17 +361,27 @@ FC_CALL(cuCtxPopCurrent_v2, FC_INIT, (CUcontext * pctx), (pctx))
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuCtxGetDevice, FC_CONTEXT, (CUdevice * device), (device))
+/* Also of a context that is destroyed. */
+FC_CALL(cuCtxGetDevice, FC_INIT, (CUdevice * device), (device))
 {
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	*device = fc_current()->device;
+	const struct fc_context *c = fc_current();
+	if (!device || !c)
+		return device ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+	*device = c->device;
 	return CUDA_SUCCESS;
 }
 
-FC_CALL(cuCtxSynchronize, FC_CONTEXT, (void), ())
+FC_CALL(cuCtxGetDevice_v2, FC_INIT, (CUdevice * device, CUcontext ctx), (device, ctx))
 {
-	struct fc_context *c = fc_current();
+	const struct fc_context *c = ctx ? context_of(ctx) : fc_current();
+	if (!device || !c)
+		return device ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+	*device = c->device;
+	return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(struct fc_context *c)
+{
 	CUresult r = fc_unsafe();
 	for (struct fc_queue *q = c->queues; q && !r; q = q->next)
 		if (q->capture)
@@ -353,6 +391,17 @@ FC_CALL(cuCtxSynchronize, FC_CONTEXT, (void), ())
 	fc_wait_context(c);
 	fc_pools_settle(c->device);
 	return c->fault;
+}
+
+FC_CALL(cuCtxSynchronize, FC_CONTEXT, (void), ())
+{
+	return synchronize(fc_current());
+}
+
+FC_CALL(cuCtxSynchronize_v2, FC_INIT, (CUcontext ctx), (ctx))
+{
+	struct fc_context *c = ctx ? context_of(ctx) : fc_current();
+	return !c ? CUDA_ERROR_INVALID_CONTEXT : c->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : synchronize(c);
 }
 
 FC_CALL(cuCtxEnablePeerAccess, FC_CONTEXT, (CUcontext peerContext, unsigned int Flags), (peerContext, Flags))

@@ -66,7 +66,8 @@ CUresult fc_op_check(const struct fc_context *context, const struct fc_op *op)
 {
 	if (op->kind != FC_OP_SET && op->kind != FC_OP_COPY)
 		return CUDA_SUCCESS;
-	if (!in_block(op->to, op->bytes, op->to_host) || (op->kind == FC_OP_COPY && !in_block(op->from, op->bytes, op->from_host)))
+	if (!in_block(op->to, op->bytes, op->to_host) ||
+	    (op->kind == FC_OP_COPY && !in_block(op->from, op->bytes, op->from_host)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (op->bytes && !bytes_of(context, op->to, op->bytes, op->to_host))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -159,12 +160,15 @@ static CUresult submit(CUstream stream, bool per_thread, struct fc_op *op, struc
 	return fc_submit(q, op);
 }
 
-/* On the legacy default stream, and waited for. */
-static CUresult synchronous(struct fc_op *op)
+/* Calls on a default stream, of the context or (their twins) of the thread: copies to and from the host are waited for. */
+
+static CUresult synchronous(bool per_thread, struct fc_op *op)
 {
 	struct fc_queue *q;
-	CUresult r = fc_unsafe();
-	r = r ? r : submit(NULL, false, op, &q);
+	CUresult r = fc_queue_of(NULL, per_thread, &q);
+	if (!r && q->capture)
+		return fc_unsafe_on(q);
+	r = r ? r : submit(NULL, per_thread, op, &q);
 	if (r)
 		return r;
 	struct fc_context *c = q->context;
@@ -172,13 +176,49 @@ static CUresult synchronous(struct fc_op *op)
 	return c->fault;
 }
 
-FC_CALL(cuMemsetD8_v2, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned char uc, size_t N), (dstDevice, uc, N))
+#define DEFAULT_STREAM_CALL(name, params, args)                                                                        \
+	static CUresult on_default_##name(bool per_thread, FC_BARE params);                                            \
+	FC_CALL(name, FC_CONTEXT, (FC_BARE params), args)                                                              \
+	{                                                                                                              \
+		return on_default_##name(false, FC_BARE args);                                                         \
+	}                                                                                                              \
+	FC_CALL(name##_ptds, FC_CONTEXT, (FC_BARE params), args)                                                       \
+	{                                                                                                              \
+		return on_default_##name(true, FC_BARE args);                                                          \
+	}                                                                                                              \
+	static CUresult on_default_##name(bool per_thread, FC_BARE params)
+
+DEFAULT_STREAM_CALL(cuMemsetD8_v2, (CUdeviceptr dstDevice, unsigned char uc, size_t N), (dstDevice, uc, N))
 {
 	struct fc_op op = {.kind = FC_OP_SET, .to = dstDevice, .value = uc, .width = 1, .bytes = N};
-	return submit(NULL, false, &op, NULL);
+	return submit(NULL, per_thread, &op, NULL);
 }
 
-FC_STREAM_CALL(cuMemsetD8Async, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream),
+DEFAULT_STREAM_CALL(cuMemcpyDtoH_v2, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount),
+		    (dstHost, srcDevice, ByteCount))
+{
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice, .bytes = ByteCount};
+	return synchronous(per_thread, &op);
+}
+
+DEFAULT_STREAM_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount),
+		    (dstDevice, srcHost, ByteCount))
+{
+	struct fc_op op = {
+		.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true, .bytes = ByteCount};
+	return synchronous(per_thread, &op);
+}
+
+/* Not waited for, as inside a device. */
+DEFAULT_STREAM_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount),
+		    (dstDevice, srcDevice, ByteCount))
+{
+	struct fc_op op = {.kind = FC_OP_COPY, .to = dstDevice, .from = srcDevice, .bytes = ByteCount};
+	return submit(NULL, per_thread, &op, NULL);
+}
+
+FC_STREAM_CALL(cuMemsetD8Async, FC_STREAM, (CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream),
 	       (dstDevice, uc, N, hStream))
 {
 	struct fc_op op = {.kind = FC_OP_SET, .to = dstDevice, .value = uc, .width = 1, .bytes = N};
@@ -186,7 +226,7 @@ FC_STREAM_CALL(cuMemsetD8Async, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned cha
 	return submit(hStream, per_thread, &op, NULL);
 }
 
-FC_STREAM_CALL(cuMemsetD32Async, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream),
+FC_STREAM_CALL(cuMemsetD32Async, FC_STREAM, (CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream),
 	       (dstDevice, ui, N, hStream))
 {
 	struct fc_op op = {.kind = FC_OP_SET, .to = dstDevice, .value = ui, .width = 4, .bytes = N * 4};
@@ -194,30 +234,7 @@ FC_STREAM_CALL(cuMemsetD32Async, FC_CONTEXT, (CUdeviceptr dstDevice, unsigned in
 	return N > SIZE_MAX / 4 || dstDevice % 4 ? CUDA_ERROR_INVALID_VALUE : submit(hStream, per_thread, &op, NULL);
 }
 
-FC_CALL(cuMemcpyDtoH_v2, FC_CONTEXT, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount),
-	(dstHost, srcDevice, ByteCount))
-{
-	struct fc_op op = {
-		.kind = FC_OP_COPY, .to = (uintptr_t)dstHost, .to_host = true, .from = srcDevice, .bytes = ByteCount};
-	return synchronous(&op);
-}
-
-FC_CALL(cuMemcpyHtoD_v2, FC_CONTEXT, (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount),
-	(dstDevice, srcHost, ByteCount))
-{
-	struct fc_op op = {
-		.kind = FC_OP_COPY, .to = dstDevice, .from = (uintptr_t)srcHost, .from_host = true, .bytes = ByteCount};
-	return synchronous(&op);
-}
-
-FC_CALL(cuMemcpyDtoD_v2, FC_CONTEXT, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount),
-	(dstDevice, srcDevice, ByteCount))
-{
-	struct fc_op op = {.kind = FC_OP_COPY, .to = dstDevice, .from = srcDevice, .bytes = ByteCount};
-	return submit(NULL, false, &op, NULL); /* not waited for, as inside a device */
-}
-
-FC_STREAM_CALL(cuMemcpyDtoHAsync_v2, FC_CONTEXT,
+FC_STREAM_CALL(cuMemcpyDtoHAsync_v2, FC_STREAM,
 	       (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream),
 	       (dstHost, srcDevice, ByteCount, hStream))
 {
@@ -233,7 +250,7 @@ FC_STREAM_CALL(cuMemcpyDtoHAsync_v2, FC_CONTEXT,
 	return c->fault;
 }
 
-FC_STREAM_CALL(cuMemcpyHtoDAsync_v2, FC_CONTEXT,
+FC_STREAM_CALL(cuMemcpyHtoDAsync_v2, FC_STREAM,
 	       (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream),
 	       (dstDevice, srcHost, ByteCount, hStream))
 {
@@ -242,7 +259,7 @@ FC_STREAM_CALL(cuMemcpyHtoDAsync_v2, FC_CONTEXT,
 	return submit(hStream, per_thread, &op, NULL);
 }
 
-FC_STREAM_CALL(cuMemcpyDtoDAsync_v2, FC_CONTEXT,
+FC_STREAM_CALL(cuMemcpyDtoDAsync_v2, FC_STREAM,
 	       (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream),
 	       (dstDevice, srcDevice, ByteCount, hStream))
 {

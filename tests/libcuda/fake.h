@@ -21,8 +21,19 @@
 #include "../../src/driver/cuda_calls.h"
 #include "fakecuda.h"
 
-/* Functions that programs call and Cleave knows nothing of. */
+/* Functions that programs call and Cleave knows nothing of. The twin of a function that waits ends in _ptds. */
 #define FC_MORE_CALLS(X, Y)                                                                                            \
+	X(cuCtxCreate_v3, (CUcontext * pctx, void *params, int count, unsigned int flags, CUdevice dev))               \
+	X(cuCtxCreate_v4, (CUcontext * pctx, void *params, unsigned int flags, CUdevice dev))                          \
+	X(cuCtxGetDevice_v2, (CUdevice * device, CUcontext ctx))                                                       \
+	X(cuCtxSynchronize_v2, (CUcontext ctx))                                                                        \
+	X(cuMemsetD8_v2_ptds, (CUdeviceptr dstDevice, unsigned char uc, size_t N))                                     \
+	X(cuMemcpyDtoH_v2_ptds, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount))                              \
+	X(cuMemcpyHtoD_v2_ptds, (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount))                        \
+	X(cuMemcpyDtoD_v2_ptds, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount))                      \
+	Y(cuStreamGetCaptureInfo,                                                                                      \
+	  (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out))                            \
+	Y(cuStreamGetCtx_v2, (CUstream hStream, CUcontext *pctx, void **green))                                        \
 	X(cuMemHostUnregister, (void *p))                                                                              \
 	X(cuMemcpyDtoD_v2, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount))                           \
 	X(cuModuleUnload, (CUmodule hmod))                                                                             \
@@ -71,6 +82,7 @@ enum fc_needs {
 	FC_NOTHING,
 	FC_INIT,    /* else 3 */
 	FC_CONTEXT, /* a current context that lives, else 201, 709; or the context's lasting error */
+	FC_STREAM,  /* the same if one is current; without one, a stream or memory says which context is meant */
 };
 
 /* Take the lock, count, log. Each exported function is defined through one of the macros below: the body follows it. */
@@ -122,6 +134,7 @@ enum fc_kind {
 };
 
 void *fc_handle_new(enum fc_kind kind, void *object);
+void fc_handle_set(enum fc_kind kind, void *handle, void *object); /* NULL: dead, and not given out again */
 void *fc_handle_get(enum fc_kind kind, const void *handle); /* NULL: no live handle of that kind */
 void fc_handle_free(enum fc_kind kind, void *handle);
 uint32_t fc_handles_live(enum fc_kind kind);
@@ -149,6 +162,7 @@ struct fc_context {
 
 struct fc_device {
 	struct fc_context *primary;
+	void *primary_handle; /* the same for every primary context of the device; NULL: there was none */
 	struct fc_pool *default_pool, *pool; /* the current one */
 	struct fc_pool *graph_pool;          /* memory of graphs, by node */
 };
@@ -287,6 +301,8 @@ void fc_memory_lock(void); /* around what takes bytes away */
 void fc_memory_unlock(void);
 
 void fc_plain_free(struct fc_block *b);             /* plain.c */
+CUresult fc_free_waiting(CUdeviceptr ptr);          /* plain.c: after all work of the device */
+bool fc_frame_rdma(clv_handle handle);              /* vmm.c: made for direct access by other devices */
 void fc_ipc_close(struct fc_block *b);              /* ipc.c; frees the block */
 void fc_context_memory(struct fc_context *context); /* frees what dies with it */
 
@@ -300,6 +316,7 @@ void fc_pool_drop(struct fc_block *b, struct fc_queue *q); /* graph: a body has 
 void fc_pools_settle(int device);                          /* after a synchronize: to the release threshold */
 void fc_pool_trim(struct fc_pool *pool, uint64_t keep); /* releases what is free and complete, down to `keep` bytes */
 bool fc_pool_has(uint64_t addr);                        /* in a chunk of any pool */
+uint64_t fc_pool_chunk(const struct fc_block *b);       /* the size of the one that a block is in */
 CUmemoryPool fc_pool_handle(const struct fc_pool *pool);
 
 /* ---- captures and graphs ---- */
@@ -350,12 +367,13 @@ void fc_nodes_clear(struct fc_nodes *nodes);
 /* Each answers CUDA_SUCCESS if the call can go on. */
 CUresult fc_unsafe(void);                  /* a call that a capture forbids: 900 */
 CUresult fc_unsafe_on(struct fc_queue *q); /* the same, and for the queue itself, in any mode */
+CUresult fc_unsafe_off(struct fc_queue *q); /* the same, unless the queue is captured */
 CUresult fc_implicit(struct fc_queue *q);  /* work on the legacy stream while blocking ones are captured: 906 */
 CUresult fc_capture_add(struct fc_queue *q, struct fc_op *op);        /* takes op over */
 CUresult fc_capture_graph(struct fc_queue *q, struct fc_graph **out); /* the graph under capture, or 901 */
 void fc_capture_break(struct fc_queue *q);                            /* the queue goes, or did what it must not */
 uint64_t fc_capture_id(const struct fc_queue *q);
-bool fc_capture_live(uint64_t id);
+CUresult fc_captured_event(uint64_t id); /* 907, and breaks the capture; 1: that one is over, or was broken before */
 CUresult fc_capture_join(struct fc_queue *q, uint64_t id, const struct fc_nodes *after);
 
 /* Kernels that the double knows by name (code.c). */

@@ -224,6 +224,9 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph)
 	const struct fc_graph *g = graph_of(graph);
 	if (!out || !g || g->capturing)
 		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = fc_unsafe();
+	if (r)
+		return r;
 	struct exec *x = fc_alloc(sizeof(*x));
 	x->body = fc_body_copy(g->body);
 	*out = x->handle = fc_handle_new(FC_HANDLE_EXEC, x);
@@ -336,6 +339,9 @@ FC_CALL(cuGraphExecUpdate_v2, FC_INIT,
 
 FC_CALL(cuGraphExecDestroy, FC_INIT, (CUgraphExec hGraphExec), (hGraphExec))
 {
+	CUresult r = fc_unsafe();
+	if (r)
+		return r;
 	struct exec *x = exec_of(hGraphExec);
 	if (!x)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -346,14 +352,14 @@ FC_CALL(cuGraphExecDestroy, FC_INIT, (CUgraphExec hGraphExec), (hGraphExec))
 	return CUDA_SUCCESS;
 }
 
-FC_STREAM_CALL(cuGraphUpload, FC_CONTEXT, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
+FC_STREAM_CALL(cuGraphUpload, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 {
 	struct fc_queue *q;
 	CUresult r = exec_of(hGraphExec) ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
 	return r ? r : fc_implicit(q);
 }
 
-FC_STREAM_CALL(cuGraphLaunch, FC_CONTEXT, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
+FC_STREAM_CALL(cuGraphLaunch, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 {
 	struct fc_queue *q;
 	struct exec *x = exec_of(hGraphExec);

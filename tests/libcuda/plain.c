@@ -72,14 +72,10 @@ static CUresult block_begins(CUdeviceptr dptr, struct fc_block **out)
 	return *out && (*out)->addr == dptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-FC_CALL(cuMemFree_v2, FC_CONTEXT, (CUdeviceptr dptr), (dptr))
+CUresult fc_free_waiting(CUdeviceptr ptr)
 {
 	struct fc_block *b;
-	fc_note("%llx", dptr);
-	if (!dptr)
-		return CUDA_SUCCESS;
-	CUresult r = fc_unsafe();
-	r = r ? r : block_begins(dptr, &b);
+	CUresult r = block_begins(ptr, &b);
 	if (r)
 		return r;
 	if (b->kind != FC_PLAIN && b->kind != FC_POOL && b->kind != FC_GRAPH && b->kind != FC_MANAGED)
@@ -88,7 +84,7 @@ FC_CALL(cuMemFree_v2, FC_CONTEXT, (CUdeviceptr dptr), (dptr))
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_wait_device(b->device);
 	/* the wait gives up the lock */
-	r = block_begins(dptr, &b);
+	r = block_begins(ptr, &b);
 	if (r)
 		return r;
 	if (b->kind == FC_PLAIN) {
@@ -100,6 +96,16 @@ FC_CALL(cuMemFree_v2, FC_CONTEXT, (CUdeviceptr dptr), (dptr))
 		fc_pool_free(b, NULL);
 	}
 	return CUDA_SUCCESS;
+}
+
+/* Works without a context. */
+FC_CALL(cuMemFree_v2, FC_STREAM, (CUdeviceptr dptr), (dptr))
+{
+	fc_note("%llx", dptr);
+	if (!dptr)
+		return CUDA_SUCCESS;
+	CUresult r = fc_unsafe();
+	return r ? r : fc_free_waiting(dptr);
 }
 
 FC_CALL(cuMemGetInfo_v2, FC_CONTEXT, (size_t * free, size_t *total), (free, total))

@@ -150,10 +150,15 @@ bool fc_pool_has(uint64_t addr)
 	return false;
 }
 
-static struct fc_chunk *chunk_new(struct fc_pool *pool, uint64_t size, CUresult *r)
+uint64_t fc_pool_chunk(const struct fc_block *b)
+{
+	return b->chunk->size;
+}
+
+static struct fc_chunk *chunk_new(struct fc_pool *pool, uint64_t size, uint64_t unit, CUresult *r)
 {
 	struct fc_chunk *c = fc_alloc(sizeof(*c));
-	c->size = clv_align_up(size, 2 * CLV_MIB);
+	c->size = clv_align_up(size, unit);
 	*r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (pool->limit && pool->reserved + c->size > pool->limit)
 		goto no_frame;
@@ -236,7 +241,9 @@ static struct fc_piece *take(struct fc_pool *pool, uint64_t size, struct fc_queu
 			p = find(pool, size, q, true, chunk);
 		if (p)
 			return p;
-		*chunk = chunk_new(pool, size, r);
+		*chunk = chunk_new(pool, size, 32 * CLV_MIB, r);
+		if (!*chunk && *r == CUDA_ERROR_OUT_OF_MEMORY)
+			*chunk = chunk_new(pool, size, 2 * CLV_MIB, r);
 		if (*chunk)
 			return (*chunk)->first;
 		if (*r != CUDA_ERROR_OUT_OF_MEMORY)
@@ -285,7 +292,7 @@ CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, 
 	}
 	piece_release(p);
 	p->free = false;
-	pool->used += bytes;
+	pool->used += size; /* as it was asked for */
 	pool->used_high = clv_max_u64(pool->used_high, pool->used);
 	struct fc_block *b = fc_alloc(sizeof(*b));
 	*b = (struct fc_block){.addr = c->addr + p->offset,
@@ -309,7 +316,8 @@ static void give(struct fc_block *b, struct fc_queue *q)
 		p->queue = q;
 		p->position = q->submitted;
 	}
-	b->pool->used -= p->size;
+	if (q || b->kind == FC_GRAPH) /* what cuMemFree frees stays in the count, as with the real one */
+		b->pool->used -= b->size;
 	fc_block_remove(b);
 	reap_all();
 }
@@ -339,10 +347,15 @@ static CUresult alloc_on(CUdeviceptr *dptr, size_t size, struct fc_pool *pool, s
 	struct fc_block *b;
 	struct fc_graph *graph;
 	CUresult r = fc_implicit(q);
+	r = r ? r : fc_unsafe_off(q);
 	if (!r && q->capture)
 		r = fc_capture_graph(q, &graph);
 	if (r)
 		return r;
+	if (!size) { /* nothing, as with the real one */
+		*dptr = 0;
+		return CUDA_SUCCESS;
+	}
 	if (!q->capture) {
 		fc_order(q);
 		r = fc_pool_alloc(pool, size, q, FC_POOL, &b);
@@ -362,7 +375,7 @@ static CUresult alloc_on(CUdeviceptr *dptr, size_t size, struct fc_pool *pool, s
 	return CUDA_SUCCESS;
 }
 
-FC_STREAM_CALL(cuMemAllocAsync, FC_CONTEXT, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+FC_STREAM_CALL(cuMemAllocAsync, FC_STREAM, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
 	       (dptr, bytesize, hStream))
 {
 	struct fc_queue *q;
@@ -371,7 +384,7 @@ FC_STREAM_CALL(cuMemAllocAsync, FC_CONTEXT, (CUdeviceptr * dptr, size_t bytesize
 	return r ? r : alloc_on(dptr, bytesize, fc.device[q->context->device].pool, q);
 }
 
-FC_STREAM_CALL(cuMemAllocFromPoolAsync, FC_CONTEXT,
+FC_STREAM_CALL(cuMemAllocFromPoolAsync, FC_STREAM,
 	       (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
 	       (dptr, bytesize, pool, hStream))
 {
@@ -381,29 +394,27 @@ FC_STREAM_CALL(cuMemAllocFromPoolAsync, FC_CONTEXT,
 	return r ? r : alloc_on(dptr, bytesize, p, q);
 }
 
-FC_STREAM_CALL(cuMemFreeAsync, FC_CONTEXT, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
+FC_STREAM_CALL(cuMemFreeAsync, FC_STREAM, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
 {
 	struct fc_queue *q;
 	fc_note("%llx", dptr);
 	CUresult r = fc_queue_of(hStream, per_thread, &q);
 	r = r ? r : fc_implicit(q);
+	r = r ? r : fc_unsafe_off(q);
 	if (r || !dptr)
 		return r;
 	struct fc_block *b = fc_block_at(dptr);
-	if (!b || b->addr != dptr || (b->kind != FC_POOL && b->kind != FC_GRAPH) || b->dead) {
-		if (q->capture)
-			fc_capture_break(q);
+	if (b && b->addr == dptr && b->kind == FC_PLAIN && !q->capture)
+		return fc_free_waiting(dptr);
+	if (!b || b->addr != dptr || (b->kind != FC_POOL && b->kind != FC_GRAPH) || b->dead)
 		return CUDA_ERROR_INVALID_VALUE;
-	}
 	if (!q->capture) {
 		fc_order(q);
 		fc_pool_free(b, q);
 		return CUDA_SUCCESS;
 	}
-	if (b->kind != FC_GRAPH) { /* only memory of the graph can be freed in it */
-		fc_capture_break(q);
+	if (b->kind != FC_GRAPH) /* only memory of the graph can be freed in it */
 		return CUDA_ERROR_INVALID_VALUE;
-	}
 	struct fc_op op = {.kind = FC_OP_FREE, .block = b};
 	r = fc_capture_add(q, &op);
 	if (!r)
@@ -512,10 +523,10 @@ FC_CALL(cuMemPoolDestroy, FC_INIT, (CUmemoryPool pool), (pool))
 FC_CALL(cuMemPoolTrimTo, FC_INIT, (CUmemoryPool pool, size_t minBytesToKeep), (pool, minBytesToKeep))
 {
 	struct fc_pool *p = fc_handle_get(FC_HANDLE_POOL, pool);
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	fc_pool_trim(p, minBytesToKeep);
-	return CUDA_SUCCESS;
+	CUresult r = p ? fc_unsafe() : CUDA_ERROR_INVALID_VALUE;
+	if (!r)
+		fc_pool_trim(p, minBytesToKeep);
+	return r;
 }
 
 FC_CALL(cuMemPoolSetAttribute, FC_INIT, (CUmemoryPool pool, CUmemPool_attribute attr, void *value), (pool, attr, value))
@@ -549,8 +560,9 @@ FC_CALL(cuMemPoolSetAttribute, FC_INIT, (CUmemoryPool pool, CUmemPool_attribute 
 FC_CALL(cuMemPoolGetAttribute, FC_INIT, (CUmemoryPool pool, CUmemPool_attribute attr, void *value), (pool, attr, value))
 {
 	const struct fc_pool *p = fc_handle_get(FC_HANDLE_POOL, pool);
-	if (!p || !value)
-		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = p && value ? fc_unsafe() : CUDA_ERROR_INVALID_VALUE;
+	if (r)
+		return r;
 	cuuint64_t *wide = value;
 	switch (attr) {
 	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -588,7 +600,7 @@ FC_CALL(cuMemPoolSetAccess, FC_INIT, (CUmemoryPool pool, const CUmemAccessDesc *
 			return CUDA_ERROR_INVALID_DEVICE;
 		/* the owner has access always */
 		if (map[i].location.id == p->device && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-			return CUDA_ERROR_INVALID_VALUE;
+			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	fc_memory_lock();
 	for (size_t i = 0; i < count; i++) {

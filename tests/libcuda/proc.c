@@ -15,79 +15,84 @@ const struct fc_function fc_functions[FC_CALLS] = {
 #undef Y
 };
 
-/* The CUDA version in which a function came, if that was 10.1 or later; or, with no function of ours behind it, that of
- * a newer one which the real driver has and the double has not. */
+/* The CUDA version in which a function came, where that changes an answer. */
 static const struct {
 	const char *name;
 	int version;
-	bool missing;
 } since[] = {
-	{"cuCtxCreate_v3", 11040, true},
-	{"cuCtxGetDevice_v2", 13000, true},
-	{"cuCtxRecordEvent", 12050, false},
-	{"cuCtxSynchronize_v2", 13000, true},
-	{"cuDeviceGetDefaultMemPool", 11020, false},
-	{"cuDeviceGetMemPool", 11020, false},
-	{"cuDeviceSetMemPool", 11020, false},
-	{"cuDevicePrimaryCtxRelease_v2", 11000, false},
-	{"cuDevicePrimaryCtxReset_v2", 11000, false},
-	{"cuFuncLoad", 12040, false},
-	{"cuGetProcAddress", 11030, false},
-	{"cuGetProcAddress_v2", 12000, false},
-	{"cuGraphAddNode", 12020, false},
-	{"cuGraphAddNode_v2", 12030, false},
-	{"cuGraphExecUpdate", 10020, false},
-	{"cuGraphExecUpdate_v2", 12000, false},
-	{"cuGraphInstantiate_v2", 11000, false},
-	{"cuGraphInstantiateWithFlags", 11040, false},
-	{"cuGraphInstantiateWithParams", 12000, false},
-	{"cuGraphReleaseUserObject", 11030, false},
-	{"cuGraphRetainUserObject", 11030, false},
-	{"cuGraphUpload", 11010, false},
-	{"cuIpcOpenMemHandle_v2", 11000, false},
-	{"cuKernelGetFunction", 12000, false},
-	{"cuLaunchKernelEx", 11060, false},
-	{"cuLibraryGetKernel", 12000, false},
-	{"cuLibraryGetModule", 12000, false},
-	{"cuLibraryLoadData", 12000, false},
-	{"cuLibraryLoadFromFile", 12000, false},
-	{"cuMemAddressFree", 10020, false},
-	{"cuMemAddressReserve", 10020, false},
-	{"cuMemAllocAsync", 11020, false},
-	{"cuMemAllocFromPoolAsync", 11020, false},
-	{"cuMemCreate", 10020, false},
-	{"cuMemExportToShareableHandle", 10020, false},
-	{"cuMemFreeAsync", 11020, false},
-	{"cuMemGetAllocationGranularity", 10020, false},
-	{"cuMemGetDefaultMemPool", 13000, false},
-	{"cuMemGetHandleForAddressRange", 11070, false},
-	{"cuMemGetMemPool", 13000, false},
-	{"cuMemImportFromShareableHandle", 10020, false},
-	{"cuMemMap", 10020, false},
-	{"cuMemPoolCreate", 11020, false},
-	{"cuMemPoolDestroy", 11020, false},
-	{"cuMemPoolGetAccess", 11020, false},
-	{"cuMemPoolGetAttribute", 11020, false},
-	{"cuMemPoolSetAccess", 11020, false},
-	{"cuMemPoolSetAttribute", 11020, false},
-	{"cuMemPoolTrimTo", 11020, false},
-	{"cuMemRelease", 10020, false},
-	{"cuMemRetainAllocationHandle", 11000, false},
-	{"cuMemSetAccess", 10020, false},
-	{"cuMemSetMemPool", 13000, false},
-	{"cuMemUnmap", 10020, false},
-	{"cuStreamBeginCaptureToGraph", 12030, false},
-	{"cuStreamBeginCapture_v2", 10010, false},
-	{"cuStreamGetCaptureInfo_v2", 11030, false},
-	{"cuStreamGetCaptureInfo_v3", 12030, false},
-	{"cuStreamGetCtx_v2", 12050, true},
-	{"cuStreamGetId", 12000, false},
-	{"cuThreadExchangeStreamCaptureMode", 10010, false},
-	{"cuUserObjectCreate", 11030, false},
-	{"cuUserObjectRelease", 11030, false},
-	{"cuUserObjectRetain", 11030, false},
+	{"cuCtxCreate_v3", 11040},
+	{"cuCtxCreate_v4", 12050},
+	{"cuCtxGetDevice_v2", 13000},
+	{"cuCtxSynchronize_v2", 13000},
+	{"cuCtxRecordEvent", 12050},
+	{"cuDeviceGetDefaultMemPool", 11020},
+	{"cuDeviceGetMemPool", 11020},
+	{"cuDeviceSetMemPool", 11020},
+	{"cuDevicePrimaryCtxRelease_v2", 11000},
+	{"cuDevicePrimaryCtxReset_v2", 11000},
+	{"cuFuncLoad", 12040},
+	{"cuGetProcAddress", 11030},
+	{"cuGetProcAddress_v2", 12000},
+	{"cuGraphAddNode", 12020},
+	{"cuGraphAddNode_v2", 12030},
+	{"cuGraphExecUpdate", 10020},
+	{"cuGraphExecUpdate_v2", 12000},
+	{"cuGraphInstantiate", 10000},
+	{"cuGraphInstantiate_v2", 11000},
+	{"cuGraphInstantiateWithFlags", 11040},
+	{"cuGraphInstantiateWithParams", 12000},
+	{"cuGraphReleaseUserObject", 11030},
+	{"cuGraphRetainUserObject", 11030},
+	{"cuGraphUpload", 11010},
+	{"cuIpcOpenMemHandle", 4010},
+	{"cuIpcOpenMemHandle_v2", 11000},
+	{"cuKernelGetFunction", 12000},
+	{"cuLaunchKernelEx", 11060},
+	{"cuLibraryGetKernel", 12000},
+	{"cuLibraryGetModule", 12000},
+	{"cuLibraryLoadData", 12000},
+	{"cuLibraryLoadFromFile", 12000},
+	{"cuMemAddressFree", 10020},
+	{"cuMemAddressReserve", 10020},
+	{"cuMemAllocAsync", 11020},
+	{"cuMemAllocFromPoolAsync", 11020},
+	{"cuMemCreate", 10020},
+	{"cuMemExportToShareableHandle", 10020},
+	{"cuMemFreeAsync", 11020},
+	{"cuMemGetAllocationGranularity", 10020},
+	{"cuMemGetDefaultMemPool", 13000},
+	{"cuMemGetHandleForAddressRange", 11070},
+	{"cuMemGetMemPool", 13000},
+	{"cuMemImportFromShareableHandle", 10020},
+	{"cuMemMap", 10020},
+	{"cuMemPoolCreate", 11020},
+	{"cuMemPoolDestroy", 11020},
+	{"cuMemPoolGetAccess", 11020},
+	{"cuMemPoolGetAttribute", 11020},
+	{"cuMemPoolSetAccess", 11020},
+	{"cuMemPoolSetAttribute", 11020},
+	{"cuMemPoolTrimTo", 11020},
+	{"cuMemRelease", 10020},
+	{"cuMemRetainAllocationHandle", 11000},
+	{"cuMemSetAccess", 10020},
+	{"cuMemSetMemPool", 13000},
+	{"cuMemUnmap", 10020},
+	{"cuStreamBeginCaptureToGraph", 12030},
+	{"cuStreamBeginCapture", 10000},
+	{"cuStreamBeginCapture_v2", 10010},
+	{"cuStreamGetCaptureInfo", 10010},
+	{"cuStreamGetCaptureInfo_v2", 11030},
+	{"cuStreamGetCaptureInfo_v3", 12030},
+	{"cuStreamGetCtx", 9020},
+	{"cuStreamGetCtx_v2", 12050},
+	{"cuStreamGetId", 12000},
+	{"cuThreadExchangeStreamCaptureMode", 10010},
+	{"cuUserObjectCreate", 11030},
+	{"cuUserObjectRelease", 11030},
+	{"cuUserObjectRetain", 11030},
 };
 #define OLDEST 2000
+#define TWINS_SINCE 7000
 
 static int since_of(const char *name)
 {
@@ -113,13 +118,25 @@ static int version_of(const char *name, const char *symbol)
 		       : 0;
 }
 
+/* The function of that name for the per-thread default stream; NULL: it has none. */
+static void *twin_of(const char *name)
+{
+	size_t n = strlen(name);
+	for (int i = 0; i < FC_CALLS; i++) {
+		const char *other = fc_functions[i].name;
+		if (!strncmp(other, name, n) && (!strcmp(other + n, "_ptsz") || !strcmp(other + n, "_ptds")))
+			return fc_functions[i].address;
+	}
+	return NULL;
+}
+
 static CUresult find(const char *symbol, void **pfn, int asked, cuuint64_t flags,
 		     CUdriverProcAddressQueryResult *status)
 {
 	if (!symbol || !pfn || flags & ~(cuuint64_t)3 || flags == 3)
 		return CUDA_ERROR_INVALID_VALUE;
 	*pfn = NULL;
-	bool twin = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, known = false;
+	bool twins = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, known = false;
 	int limit = asked < fc.version ? asked : fc.version, best = 0;
 	for (int i = 0; i < FC_CALLS; i++) {
 		const char *name = fc_functions[i].name;
@@ -127,29 +144,26 @@ static CUresult find(const char *symbol, void **pfn, int asked, cuuint64_t flags
 		if (!number || version > fc.version)
 			continue;
 		known = true;
-		if (version > limit || number < best)
+		void *twin = twins ? twin_of(name) : NULL;
+		if (version > limit || (twin && TWINS_SINCE > limit) || number < best)
 			continue;
 		best = number;
-		/* a twin stands behind its function */
-		bool has_twin = i + 1 < FC_CALLS && !strncmp(fc_functions[i + 1].name, name, strlen(name)) &&
-				!strcmp(fc_functions[i + 1].name + strlen(name), "_ptsz");
-		*pfn = fc_functions[i + (twin && has_twin)].address;
+		*pfn = twin ? twin : fc_functions[i].address;
 	}
-	for (size_t i = 0; i < CLV_ARRAY_LEN(since); i++)
-		if (since[i].missing && version_of(since[i].name, symbol) > best && since[i].version <= limit)
-			*pfn = NULL;
-	if (status)
-		*status = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
-			  : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-				  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	*status = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
+		  : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+			  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	fc_note("%s %d", symbol, asked);
 	return CUDA_SUCCESS;
 }
 
+/* The older one has no status, so what is not found is an error. */
 FC_CALL(cuGetProcAddress, FC_NOTHING, (const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags),
 	(symbol, pfn, cudaVersion, flags))
 {
-	return find(symbol, pfn, cudaVersion, flags, NULL);
+	CUdriverProcAddressQueryResult status;
+	CUresult r = find(symbol, pfn, cudaVersion, flags, &status);
+	return r || *pfn ? r : CUDA_ERROR_NOT_FOUND;
 }
 
 FC_CALL(cuGetProcAddress_v2, FC_NOTHING,
@@ -157,5 +171,6 @@ FC_CALL(cuGetProcAddress_v2, FC_NOTHING,
 	 CUdriverProcAddressQueryResult *symbolStatus),
 	(symbol, pfn, cudaVersion, flags, symbolStatus))
 {
-	return find(symbol, pfn, cudaVersion, flags, symbolStatus);
+	CUdriverProcAddressQueryResult ignored;
+	return find(symbol, pfn, cudaVersion, flags, symbolStatus ? symbolStatus : &ignored);
 }

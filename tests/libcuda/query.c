@@ -12,6 +12,7 @@ struct fact {
 	struct clv_sim_place place;
 	uint64_t base, size;        /* what cuMemGetAddressRange says */
 	uint64_t range, range_size; /* what the RANGE_* attributes say */
+	uint64_t mapping;           /* MAPPING_SIZE */
 	bool host;
 	int device;
 };
@@ -23,6 +24,8 @@ static bool look(uint64_t addr, struct fact *out)
 	if (b) {
 		out->base = out->range = b->addr;
 		out->size = out->range_size = b->size;
+		out->mapping = b->kind == FC_POOL || b->kind == FC_GRAPH ? fc_pool_chunk(b)
+									 : clv_align_up(b->size, 2 * CLV_MIB);
 		out->host = b->kind == FC_HOST || b->kind == FC_REGISTERED;
 		out->device = b->device;
 		return !b->dead;
@@ -33,7 +36,7 @@ static bool look(uint64_t addr, struct fact *out)
 	if (fc_pool_has(addr))
 		return false;
 	out->base = out->place.addr;
-	out->size = out->place.size;
+	out->size = out->mapping = out->place.size;
 	out->range = out->place.range;
 	out->range_size = out->place.range_size;
 	out->device = out->place.device;
@@ -53,10 +56,11 @@ FC_CALL(cuMemGetAddressRange_v2, FC_CONTEXT, (CUdeviceptr * pbase, size_t *psize
 	return CUDA_SUCCESS;
 }
 
-static struct fc_context *context_for(int device)
+/* Whether work of the current context may touch it. */
+static bool reachable(uint64_t addr)
 {
-	struct fc_context *c = fc_current();
-	return c && c->device == device ? c : fc.device[device].primary;
+	const struct fc_context *c = fc_current();
+	return c && fc_bytes(c, addr, 1);
 }
 
 /* The attribute of an address, or of one that is nothing (f NULL), for which most have an answer as well. */
@@ -67,11 +71,8 @@ static CUresult answer(void *data, CUpointer_attribute a, uint64_t addr, const s
 	const struct fc_block *b = f ? f->block : NULL;
 	switch (a) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT: {
-		const struct fc_context *c = b && b->context              ? b->context
-					     : f && !f->host && !f->block ? NULL
-					     : f                          ? context_for(f->device)
-									  : NULL;
-		*(CUcontext *)data = c ? c->handle : NULL;
+		/* what belongs to none: frames, and memory of pools */
+		*(CUcontext *)data = b && b->context ? b->context->handle : NULL;
 		break;
 	}
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -79,7 +80,7 @@ static CUresult answer(void *data, CUpointer_attribute a, uint64_t addr, const s
 		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = f ? addr : 0;
-		break;
+		return f && !f->block && !reachable(addr) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		*(void **)data = f && (f->host || (b && b->kind == FC_MANAGED)) ? (void *)(uintptr_t)addr : NULL;
 		return f && !*(void **)data ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -111,19 +112,17 @@ static CUresult answer(void *data, CUpointer_attribute a, uint64_t addr, const s
 		*(uint64_t *)data = f && !b ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
 		break;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		*(int *)data = f && !f->host;
+		*(int *)data = b ? b->kind == FC_PLAIN : f && fc_frame_rdma(f->place.handle);
 		break;
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
-		const struct fc_context *c = fc_current();
-		*(CUmemAccess_flags *)data = f && c && fc_bytes(c, addr, 1) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-									    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*(CUmemAccess_flags *)data =
+			f && reachable(addr) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 		break;
-	}
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(CUmemoryPool *)data = b && b->kind == FC_POOL ? fc_pool_handle(b->pool) : NULL;
 		break;
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		*(size_t *)data = f ? f->size : 0;
+		*(size_t *)data = f ? f->mapping : 0;
 		break;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		*(CUdeviceptr *)data = f ? f->base : 0;

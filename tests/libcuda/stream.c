@@ -256,6 +256,8 @@ CUresult fc_queue_of(CUstream handle, bool per_thread, struct fc_queue **out)
 	*out = NULL;
 	if (!handle)
 		handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	if (!c && (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD))
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (handle == CU_STREAM_LEGACY) {
 		*out = c->legacy;
 	} else if (handle == CU_STREAM_PER_THREAD) {
@@ -307,7 +309,7 @@ FC_CALL(cuStreamDestroy_v2, FC_INIT, (CUstream hStream), (hStream))
 	return CUDA_SUCCESS;
 }
 
-FC_STREAM_CALL(cuStreamSynchronize, FC_CONTEXT, (CUstream hStream), (hStream))
+FC_STREAM_CALL(cuStreamSynchronize, FC_STREAM, (CUstream hStream), (hStream))
 {
 	struct fc_queue *q;
 	CUresult r = fc_queue_of(hStream, per_thread, &q);
@@ -322,7 +324,7 @@ FC_STREAM_CALL(cuStreamSynchronize, FC_CONTEXT, (CUstream hStream), (hStream))
 	return c->fault;
 }
 
-FC_STREAM_CALL(cuStreamQuery, FC_CONTEXT, (CUstream hStream), (hStream))
+FC_STREAM_CALL(cuStreamQuery, FC_STREAM, (CUstream hStream), (hStream))
 {
 	struct fc_queue *q;
 	CUresult r = fc_queue_of(hStream, per_thread, &q);
@@ -334,7 +336,7 @@ FC_STREAM_CALL(cuStreamQuery, FC_CONTEXT, (CUstream hStream), (hStream))
 	return fc_passed(q, q->submitted) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long *streamId), (hStream, streamId))
+FC_STREAM_CALL(cuStreamGetId, FC_STREAM, (CUstream hStream, unsigned long long *streamId), (hStream, streamId))
 {
 	struct fc_queue *q;
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
@@ -345,17 +347,29 @@ FC_STREAM_CALL(cuStreamGetId, FC_CONTEXT, (CUstream hStream, unsigned long long 
 	return r;
 }
 
-FC_STREAM_CALL(cuStreamGetCtx, FC_CONTEXT, (CUstream hStream, CUcontext *pctx), (hStream, pctx))
+static CUresult context_of(CUstream stream, bool per_thread, CUcontext *out)
 {
 	struct fc_queue *q;
-	CUresult r = pctx ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
+	CUresult r = out ? fc_queue_of(stream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
 	r = r ? r : fc_implicit(q); /* as documented of this call */
 	if (!r)
-		*pctx = q->context->handle;
+		*out = q->context->handle;
 	return r;
 }
 
-FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *flags), (hStream, flags))
+FC_STREAM_CALL(cuStreamGetCtx, FC_STREAM, (CUstream hStream, CUcontext *pctx), (hStream, pctx))
+{
+	return context_of(hStream, per_thread, pctx);
+}
+
+FC_STREAM_CALL(cuStreamGetCtx_v2, FC_STREAM, (CUstream hStream, CUcontext *pctx, void **green), (hStream, pctx, green))
+{
+	if (green)
+		*green = NULL;
+	return context_of(hStream, per_thread, pctx);
+}
+
+FC_STREAM_CALL(cuStreamGetFlags, FC_STREAM, (CUstream hStream, unsigned int *flags), (hStream, flags))
 {
 	struct fc_queue *q;
 	CUresult r = flags ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
@@ -364,7 +378,7 @@ FC_STREAM_CALL(cuStreamGetFlags, FC_CONTEXT, (CUstream hStream, unsigned int *fl
 	return r;
 }
 
-FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority), (hStream, priority))
+FC_STREAM_CALL(cuStreamGetPriority, FC_STREAM, (CUstream hStream, int *priority), (hStream, priority))
 {
 	struct fc_queue *q;
 	CUresult r = priority ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
@@ -373,7 +387,7 @@ FC_STREAM_CALL(cuStreamGetPriority, FC_CONTEXT, (CUstream hStream, int *priority
 	return r;
 }
 
-FC_STREAM_CALL(cuLaunchHostFunc, FC_CONTEXT, (CUstream hStream, CUhostFn fn, void *userData), (hStream, fn, userData))
+FC_STREAM_CALL(cuLaunchHostFunc, FC_STREAM, (CUstream hStream, CUhostFn fn, void *userData), (hStream, fn, userData))
 {
 	struct fc_queue *q;
 	CUresult r = fn ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
@@ -421,16 +435,17 @@ static void event_forget(struct event *e)
 
 FC_CALL(cuEventDestroy_v2, FC_INIT, (CUevent hEvent), (hEvent))
 {
-	struct event *e = fc_handle_get(FC_HANDLE_EVENT, hEvent);
+	struct event *e;
+	CUresult r = event_of(hEvent, &e);
 	if (!e)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return r;
 	event_forget(e);
 	fc_handle_free(FC_HANDLE_EVENT, hEvent);
 	free(e);
-	return CUDA_SUCCESS;
+	return r;
 }
 
-FC_STREAM_CALL(cuEventRecord, FC_CONTEXT, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
+FC_STREAM_CALL(cuEventRecord, FC_STREAM, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 {
 	struct fc_queue *q;
 	struct event *e;
@@ -488,7 +503,7 @@ FC_CALL(cuEventQuery, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture ? fc_captured_event(e->capture) : fc_unsafe();
 	if (r)
 		return r;
 	if (!fc_passed(e->queue, e->position))
@@ -500,7 +515,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 {
 	struct event *e;
 	CUresult r = event_of(hEvent, &e);
-	r = r ? r : e->capture && fc_capture_live(e->capture) ? CUDA_ERROR_CAPTURED_EVENT : fc_unsafe();
+	r = r ? r : e->capture ? fc_captured_event(e->capture) : fc_unsafe();
 	if (r)
 		return r;
 	struct fc_context *c = e->context;
@@ -510,7 +525,7 @@ FC_CALL(cuEventSynchronize, FC_INIT, (CUevent hEvent), (hEvent))
 	return c->fault;
 }
 
-FC_STREAM_CALL(cuStreamWaitEvent, FC_CONTEXT, (CUstream hStream, CUevent hEvent, unsigned int Flags),
+FC_STREAM_CALL(cuStreamWaitEvent, FC_STREAM, (CUstream hStream, CUevent hEvent, unsigned int Flags),
 	       (hStream, hEvent, Flags))
 {
 	struct fc_queue *q;

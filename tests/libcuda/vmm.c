@@ -55,6 +55,12 @@ static void frame_settle(struct frame *f)
 	f->handle = 0;
 }
 
+bool fc_frame_rdma(clv_handle handle)
+{
+	const struct frame *f = frame_of(handle);
+	return f && f->prop.allocFlags.gpuDirectRDMACapable;
+}
+
 #define NEEDS_VMM                                                                                                      \
 	do {                                                                                                           \
 		if (!fc.vmm)                                                                                           \

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	/* a free waits for the work that uses the block */
 	CUstream stream;
 	GPU(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 50; i++) {
+	for (int i = 0; i < 10; i++) {
 		GPU(cu.cuMemAlloc_v2(&ptr, 2 << 20));
 		gpu_fill(ptr, 2 << 20, 1, stream);
 		GPU(cu.cuMemFree_v2(ptr));

@@ -86,7 +86,8 @@ int main(int argc, char **argv)
 	GPU(cu.cuMemGetInfo_v2(&free1, &total));
 	printf("all is back: %d\n", free0 == free1);
 
-	GPU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuMemAllocAsync(&b, 0, streams[1]));
+	GPU(cu.cuMemAllocAsync(&b, 0, streams[1])); /* nothing, and no error */
+	GPU(cu.cuMemFreeAsync(b, streams[1]));
 	GPU_IS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&b, total * 2, streams[1]));
 	GPU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync((CUdeviceptr)12345, streams[1]));
 	gpu_work(1, 400, 30, 4 << 20, streams, 4);
@@ -110,7 +111,8 @@ int main(int argc, char **argv)
 		GPU(cu.cuMemFreeAsync(b, streams[3]));
 	}
 	gpu_check(a, 5 << 20, 9, streams[1]);
-	GPU(cu.cuMemFree_v2(a)); /* allowed, too */
-	printf("used %llu\n", (unsigned long long)get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+	GPU(cu.cuStreamSynchronize(streams[3]));
+	printf("used without it %llu\n", (unsigned long long)get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) - (5 << 20));
+	GPU(cu.cuMemFree_v2(a)); /* allowed, too; the driver goes on counting it as used */
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #define THREADS 4
+#define HANDED 100
 
 static CUcontext context;
 
@@ -17,8 +18,8 @@ static void *worker(void *arg)
 	CUstream streams[3] = {NULL, NULL, CU_STREAM_PER_THREAD};
 	GPU(cu.cuCtxSetCurrent(context));
 	GPU(cu.cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 4; i++) {
-		gpu_work(seed + (uint64_t)i, 120, 16, 2 << 20, streams, 3);
+	for (int i = 0; i < 3; i++) {
+		gpu_work(seed + (uint64_t)i, 100, 16, 1 << 20, streams, 3);
 		size_t free, total;
 		GPU(cu.cuMemGetInfo_v2(&free, &total));
 		GPU_TRUE(free <= total);
@@ -30,7 +31,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static CUdeviceptr handed[200];
+static CUdeviceptr handed[HANDED];
 static _Atomic unsigned given;
 
 static void *giver(void *arg)
@@ -38,7 +39,7 @@ static void *giver(void *arg)
 	CUstream stream;
 	GPU(cu.cuCtxSetCurrent(context));
 	GPU(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (unsigned i = 0; i < 200; i++) {
+	for (unsigned i = 0; i < HANDED; i++) {
 		GPU(cu.cuMemAllocAsync(&handed[i], 1000 + 700 * i, stream));
 		gpu_fill(handed[i], 1000 + 700 * i, (uint8_t)i, stream);
 		GPU(cu.cuStreamSynchronize(stream));
@@ -59,7 +60,7 @@ int main(int argc, char **argv)
 	for (uintptr_t i = 0; i < THREADS; i++)
 		GPU_TRUE(!pthread_create(&threads[i], NULL, worker, (void *)(i * 1000 + 1)));
 	GPU_TRUE(!pthread_create(&threads[THREADS], NULL, giver, NULL));
-	for (unsigned i = 0; i < 200; i++) {
+	for (unsigned i = 0; i < HANDED; i++) {
 		while (given <= i)
 			sched_yield();
 		gpu_check(handed[i], 1000 + 700 * i, (uint8_t)i, NULL);
