@@ -21,7 +21,9 @@ static const char *need(const char *name)
 static struct cli_result same_with(const char *preload, const char *line)
 {
 	char with[4096];
-	struct cli_result plain = cli_shell(line);
+	const char *first = getenv("CLEAVE_PRELOAD_FIRST"); /* preloaded in both: a program tells how it came to its malloc */
+	snprintf(with, sizeof(with), "LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 exec sh -c '%s'", first ? first : "", line);
+	struct cli_result plain = cli_shell(with);
 	snprintf(with, sizeof(with), "LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 exec sh -c '%s'", preload, line);
 	struct cli_result r = cli_shell(with);
 	ck_assert_msg(r.status == plain.status, "%s: status %d, without the library %d\n%s", line, r.status, plain.status, r.err);
