@@ -113,6 +113,14 @@ START_TEST(full_devices)
 }
 END_TEST
 
+START_TEST(two_devices)
+{
+	static const char *const settings[] = {"FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on", "FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on,serve:all"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(settings); i++)
+		ck_assert_uint_gt(count(same(settings[i], "gpu-peers proc").err, " allocations"), 0);
+}
+END_TEST
+
 START_TEST(children)
 {
 	in_ways(two_ways, "gpu-fork", "CLEAVE_CONF=stats:on", true);
@@ -166,7 +174,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {pools, plain, threads, full_devices, children, libraries_that_bind_deep, passed_through,
+	const TTest *const tests[] = {pools, plain, threads, full_devices, two_devices, children, libraries_that_bind_deep, passed_through,
 				      settings_that_make_no_sense};
 	return cli_suite("preload_gpu", tests, CLV_ARRAY_LEN(tests));
 }
