@@ -218,7 +218,7 @@ START_TEST(graphs_at_random)
 	for (int i = 0; i < STREAMS; i++)
 		streams[i] = new_stream(CU_STREAM_NON_BLOCKING);
 	side = new_stream(CU_STREAM_NON_BLOCKING);
-	work(more ? strtoull(more, NULL, 0) : 400);
+	work(more ? strtoull(more, NULL, 0) : 250);
 	OK(cu.cuCtxSynchronize());
 	for (int i = 0; i < GRAPHS; i++) {
 		look_at_results(&graphs[i]);
@@ -244,7 +244,7 @@ int main(void)
 	Suite *suite = suite_create("graphs_random");
 	TCase *tcase = tcase_create("graphs_random");
 	tcase_set_timeout(tcase, 0);
-	tcase_add_loop_test(tcase, graphs_at_random, 0, 12);
+	tcase_add_loop_test(tcase, graphs_at_random, 0, 8);
 	suite_add_tcase(suite, tcase);
 	SRunner *runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
