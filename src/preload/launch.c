@@ -295,17 +295,46 @@ EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
 }
 
 
-/* Before the driver's call: another thread may get the same handle as soon as it is free. */
+/* What is known of a handle goes before the driver's call, since another thread may get the same one as soon as it is free,
+ * and comes back if the driver refuses, as it does of executables beside a capture. */
+static struct handle taken(const void *key)
+{
+	struct handle was = {NULL, 0, NULL};
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return was;
+	pthread_mutex_lock(&handles_lock);
+	const struct handle *h = find_handle(key);
+	if (h)
+		was = *h;
+	drop_handle(key);
+	pthread_mutex_unlock(&handles_lock);
+	return was;
+}
+
+static CUresult destroyed(struct handle was, CUresult r)
+{
+	if (CLV_LIKELY(r == CUDA_SUCCESS || !was.key))
+		return r;
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = make_handle(was.key);
+	if (h) {
+		h->devices |= was.devices;
+		h->parent = was.parent;
+	}
+	pthread_mutex_unlock(&handles_lock);
+	return r;
+}
+
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-	clv_handle_forget(exec);
-	return CLV_PASS(cuGraphExecDestroy, exec);
+	struct handle was = taken(exec);
+	return destroyed(was, CLV_PASS(cuGraphExecDestroy, exec));
 }
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 {
-	clv_handle_forget(graph);
-	return CLV_PASS(cuGraphDestroy, graph);
+	struct handle was = taken(graph);
+	return destroyed(was, CLV_PASS(cuGraphDestroy, graph));
 }
 
 /* ---- launches ---- */
