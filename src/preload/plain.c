@@ -23,7 +23,8 @@ static struct plain {
 	CUdeviceptr ptr;
 	CUcontext context;
 } *blocks;
-static size_t count, room;
+static _Atomic size_t count;
+static size_t room;
 
 static bool remember(CUdeviceptr ptr, CUcontext context)
 {
@@ -43,8 +44,11 @@ static bool remember(CUdeviceptr ptr, CUcontext context)
 	return true;
 }
 
-static void forget(CUdeviceptr ptr)
+void clv_plain_forget(CUdeviceptr ptr)
 {
+	/* whoever frees a block has got it from the thread that it was remembered by */
+	if (CLV_LIKELY(!atomic_load_explicit(&count, memory_order_relaxed)))
+		return;
 	pthread_mutex_lock(&lock);
 	for (size_t i = count; i--;)
 		if (blocks[i].ptr == ptr) {
@@ -80,23 +84,23 @@ static size_t align_for(size_t size)
 static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 {
 	const struct clv_process *p = clv_process();
-	CUcontext context;
-	CUdevice device;
-	if (!p || !out || !size || !served_here(p) || CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS || !context ||
-	    CLV_PASS(cuCtxGetDevice, &device) != CUDA_SUCCESS || !clv_device_usable(p, device) || clv_cuda_captures(p->driver))
+	struct clv_cuda_stream s;
+	/* Of the current context the driver names the device also when it is gone; its default stream it does not. */
+	if (!p || !out || !size || !served_here(p) || clv_cuda_captures(p->driver) ||
+	    clv_cuda_stream(p->driver, CU_STREAM_LEGACY, false, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
 		return false;
 	cleave_ptr ptr;
-	int why = clv_heap_alloc(p->heap, device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
+	int why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
 	if (why == -ENOMEM) {
-		clv_report_failure(p, device);
+		clv_report_failure(p, s.device);
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}
 	if (why) {
-		clv_device_refused(p, device, why);
+		clv_device_refused(p, s.device, why);
 		return false;
 	}
-	if (!remember(ptr, context)) {
+	if (!remember(ptr, s.context)) {
 		cleave_free(p->heap, ptr, CLEAVE_STREAM_ANY);
 		return false;
 	}
@@ -147,6 +151,5 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 			return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	CUresult result;
-	forget(ptr);
 	return clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }

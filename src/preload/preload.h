@@ -90,6 +90,7 @@ void clv_report_stats(const struct clv_process *p);
 
 /* ---- plain ---- */
 
+void clv_plain_forget(CUdeviceptr ptr); /* before it is freed; nothing if it is none of them */
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
 
 /* ---- pinned ---- */
