@@ -102,6 +102,7 @@ struct clv_slot {
 	} events[CLV_SLOT_EVENTS]; /* a ring, oldest at `first` */
 	unsigned first, count;
 	uint64_t recorded_seq;   /* the last seq that an event covers */
+	uint64_t asked_seq;      /* recorded_seq when a request last asked after the events */
 	uint64_t unrecorded_bytes; /* freed since */
 	struct clv_binmap *holes, *parts, *whole; /* NULL until the first hole */
 	/* All holes that are complete were handed over when `completed` was `swept`, unless one came since. */

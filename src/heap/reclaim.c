@@ -440,8 +440,15 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_slot *slot = l->rq->slot;
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
-	if (slot->count && clv_purchase_waste(a, l->rq) < POLL_WASTE)
-		clv_slot_poll(a, slot); /* only complete frames can be cut */
+	/* only complete frames can be cut: each event is asked after once, which says enough */
+	if (slot->count && slot->asked_seq != slot->recorded_seq && clv_purchase_waste(a, l->rq) < POLL_WASTE) {
+		slot->asked_seq = slot->recorded_seq;
+		clv_slot_poll(a, slot);
+	}
+	/* by far the most requests, which pay for no look at the clock and the driver's share of it */
+	struct clv_window hit;
+	if (clv_place_hit(a, l->rq, &hit))
+		return clv_space_carve(a, hit.hole, hit.addr, size, slot->index);
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */

@@ -357,7 +357,7 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 	}
 	slot->used = false;
 	a->slots_unused++;
-	slot->seq = slot->completed = slot->recorded_seq = slot->unrecorded_bytes = slot->swept = 0;
+	slot->seq = slot->completed = slot->recorded_seq = slot->asked_seq = slot->unrecorded_bytes = slot->swept = 0;
 }
 
 /* ---- old addresses of moved frames ---- */

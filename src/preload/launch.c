@@ -397,20 +397,28 @@ EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 /* ---- launches ---- */
 
 static struct last {
-	pthread_mutex_t lock;
-	bool any;      /* else nothing is known to run */
-	bool recorded; /* the event covers it */
-	struct clv_cuda_stream stream;
-	CUstream name; /* of the stream, if by it alone another launch on it is known; else NULL */
-	clv_event event;
+	_Alignas(64) pthread_mutex_t lock;
+	bool any;       /* else nothing is known to run */
+	bool recorded;  /* the event covers it */
 	unsigned eager; /* so many launches more are followed by an event */
+	CUstream name;  /* of the stream, if by it alone another launch on it is known; else NULL */
+	_Atomic uint64_t launches; /* written under the lock */
+	struct clv_cuda_stream stream;
+	clv_event event;
 } lasts[CLV_GRAPH_DEVICES] = {[0 ... CLV_GRAPH_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-static _Atomic uint64_t launches;
+static void count_launch(struct last *l)
+{
+	uint64_t n = atomic_load_explicit(&l->launches, memory_order_relaxed);
+	atomic_store_explicit(&l->launches, n + 1, memory_order_relaxed);
+}
 
 uint64_t clv_graphs_launches(void)
 {
-	return atomic_load_explicit(&launches, memory_order_relaxed);
+	uint64_t sum = 0;
+	for (int d = 0; d < CLV_GRAPH_DEVICES; d++)
+		sum += atomic_load_explicit(&lasts[d].launches, memory_order_relaxed);
+	return sum;
 }
 
 static void record_last(const struct clv_process *p, int device, struct last *l)
@@ -505,8 +513,8 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 		wait_for_last(p, d, &lasts[d], s);
 	}
 	CUresult r = pass_launch(exec, stream, ptsz);
-	atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
 	for (int d = -1; (d = clv_next_device(devices, d + 1)) >= 0;) {
+		count_launch(&lasts[d]);
 		if (r == CUDA_SUCCESS)
 			remember_last(p, d, &lasts[d], s);
 		pthread_mutex_unlock(&lasts[d].lock);
@@ -524,7 +532,7 @@ static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bo
 	bool again = l->name == stream && l->any && !l->eager;
 	if (again) {
 		*r = pass_launch(exec, stream, ptsz);
-		atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+		count_launch(l);
 		l->recorded &= *r != CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&l->lock);
