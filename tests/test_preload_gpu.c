@@ -127,6 +127,13 @@ START_TEST(children)
 }
 END_TEST
 
+START_TEST(contexts)
+{
+	in_ways(ways, "gpu-context", "CLEAVE_CONF=stats:on,serve:all", true);
+	in_ways(two_ways, "gpu-context", "FAKE_CUDA_DELAY_US=100 CLEAVE_CONF=stats:on", true);
+}
+END_TEST
+
 START_TEST(libraries_that_bind_deep)
 {
 	char line[1024];
@@ -176,7 +183,8 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {pools, plain, threads, full_devices, two_devices, children, libraries_that_bind_deep, passed_through,
+	const TTest *const tests[] = {pools, plain, threads, full_devices, two_devices, children, contexts, libraries_that_bind_deep,
+				      passed_through,
 				      settings_that_make_no_sense};
 	return cli_suite("preload_gpu", tests, CLV_ARRAY_LEN(tests));
 }

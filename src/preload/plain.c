@@ -27,7 +27,8 @@ static struct plain {
 	int device;
 	bool waits; /* freed by the program */
 } *blocks;
-static size_t count, room;
+static _Atomic size_t count;
+static size_t room;
 static _Atomic size_t waiting;
 
 /* With the lock held. */
@@ -68,9 +69,11 @@ static bool remember(CUdeviceptr ptr, CUcontext context, int device)
 	return done;
 }
 
-/* False: it waits already, so that this is a second free. */
-static bool forget(CUdeviceptr ptr)
+bool clv_plain_forget(CUdeviceptr ptr)
 {
+	/* whoever frees a block has got it from the thread that it was remembered by */
+	if (CLV_LIKELY(!atomic_load_explicit(&count, memory_order_relaxed)))
+		return true;
 	pthread_mutex_lock(&lock);
 	struct plain *b = find(ptr);
 	bool first = !b || !b->waits;
@@ -80,7 +83,7 @@ static bool forget(CUdeviceptr ptr)
 	return first;
 }
 
-/* The same. Also false if there is no host memory to remember it by. */
+/* False: it waits already, so that this is a second free; or there is no host memory to remember it by. */
 static bool let_wait(CUdeviceptr ptr, int device)
 {
 	pthread_mutex_lock(&lock);
@@ -94,26 +97,41 @@ static bool let_wait(CUdeviceptr ptr, int device)
 	return first;
 }
 
+#define SETTLED_AT_ONCE 64u
+
+/* Some of those of a device that wait. */
+static unsigned some_waiting(int device, CUdeviceptr *some)
+{
+	unsigned n = 0;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < count && n < SETTLED_AT_ONCE; i++)
+		if (blocks[i].waits && blocks[i].device == device)
+			some[n++] = blocks[i].ptr;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+/* False: another thread was faster. */
+static bool stop_waiting(CUdeviceptr ptr)
+{
+	pthread_mutex_lock(&lock);
+	struct plain *b = find(ptr);
+	bool waits = b && b->waits;
+	if (waits)
+		take_out(b);
+	pthread_mutex_unlock(&lock);
+	return waits;
+}
+
 static void settle_now(const struct clv_process *p)
 {
-	pthread_mutex_lock(&lock); /* no free may come in between the wait and its end */
-	for (int d = 0; d < p->driver->devices; d++) {
-		bool any = false;
-		for (size_t i = 0; i < count && !any; i++)
-			any = blocks[i].waits && blocks[i].device == d;
-		if (!any || clv_cuda_synchronize(p->driver, d, NULL) != CLV_OK)
-			continue;
-		for (size_t i = count; i--;) {
-			struct plain *b = &blocks[i];
-			if (!b->waits || b->device != d)
-				continue;
-			CUresult result;
-			CUdeviceptr ptr = b->ptr;
-			take_out(b);
-			clv_pool_free(p, ptr, NULL, &result);
-		}
-	}
-	pthread_mutex_unlock(&lock);
+	CUdeviceptr some[SETTLED_AT_ONCE];
+	CUresult result;
+	for (int d = 0; d < p->driver->devices; d++)
+		for (unsigned n; (n = some_waiting(d, some)) && clv_cuda_synchronize(p->driver, d, NULL) == CLV_OK;)
+			for (unsigned i = 0; i < n; i++)
+				if (stop_waiting(some[i]))
+					clv_pool_free(p, some[i], NULL, &result);
 }
 
 void clv_plain_settle(const struct clv_process *p)
@@ -148,24 +166,24 @@ static size_t align_for(size_t size)
 static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 {
 	const struct clv_process *p = clv_process();
-	CUcontext context;
-	CUdevice device;
-	if (!p || !out || !size || !served_here(p) || CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS || !context ||
-	    CLV_PASS(cuCtxGetDevice, &device) != CUDA_SUCCESS || !clv_device_usable(p, device) || clv_cuda_captures(p->driver))
+	struct clv_cuda_stream s;
+	/* Of the current context the driver names the device also when it is gone; its default stream it does not. */
+	if (!p || !out || !size || !served_here(p) || clv_cuda_captures(p->driver) ||
+	    clv_cuda_stream(p->driver, CU_STREAM_LEGACY, false, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
 		return false;
 	cleave_ptr ptr;
 	clv_plain_settle(p);
-	int why = clv_heap_alloc(p->heap, device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
+	int why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
 	if (why == -ENOMEM) {
-		clv_report_failure(p, device);
+		clv_report_failure(p, s.device);
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}
 	if (why) {
-		clv_device_refused(p, device, why);
+		clv_device_refused(p, s.device, why);
 		return false;
 	}
-	if (!remember(ptr, context, device)) {
+	if (!remember(ptr, s.context, s.device)) {
 		cleave_free(p->heap, ptr, CLEAVE_STREAM_ANY);
 		return false;
 	}
@@ -216,5 +234,5 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 		clv_ipc_block_freed(ptr);
 		return let_wait(ptr, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	}
-	return forget(ptr) && clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+	return clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }

@@ -164,6 +164,10 @@ bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct cl
 	clv_ipc_block_freed(ptr);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
+	if (!clv_plain_forget(ptr)) { /* of cuMemAlloc, which can be freed on a stream, too */
+		*result = CUDA_ERROR_INVALID_VALUE;
+		return true;
+	}
 	int why = cleave_free(p->heap, ptr, s ? s->stream : CLEAVE_STREAM_ANY);
 	if (why == -EINVAL)
 		return false; /* not ours, or not the start of a live block, which the driver refuses as well */

@@ -93,6 +93,8 @@ void clv_report_stats(const struct clv_process *p);
 /* Blocks whose free had to wait go back, if that is possible now. One load if there are none. */
 void clv_plain_settle(const struct clv_process *p);
 
+/* Before a block is freed, by whatever call; nothing if it is none of these. False: it has been freed, and waits. */
+bool clv_plain_forget(CUdeviceptr ptr);
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
 
 /* ---- pinned ---- */
