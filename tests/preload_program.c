@@ -111,6 +111,11 @@ static int memory(void)
 #else
 #define THREADS_IN_CHILDREN true
 #endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* a fork is slow with their shadow memory */
+#define FORKS 32
+#else
+#define FORKS 100
+#endif
 
 static bool stop; /* atomic */
 
@@ -125,7 +130,7 @@ static void *storm(void *arg)
 
 static int forks(void)
 {
-	enum { THREADS = 4, FORKS = 100, KEPT = 50 };
+	enum { THREADS = 4, KEPT = 50 };
 	pthread_t thread[THREADS];
 	void *kept[KEPT];
 	host_end(host_keep(1)); /* the first call must not race a fork */

@@ -266,7 +266,7 @@ START_TEST(captures_and_other_threads)
 	FAILS(CUDA_SUCCESS, in_thread(alloc_in_thread, NULL));
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, in_thread(end_in_thread, s));
 	FAILS(401, cu.cuStreamEndCapture(s, &g)); /* it was ended all the same */
-	OK(cu.cuStreamBeginCapture(s)); /* global */
+	OK(cu.cuStreamBeginCapture(s));           /* global */
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, in_thread(alloc_in_thread, NULL));
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(s, &g));
 	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));

@@ -63,10 +63,17 @@ EXPORTED CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdev
 static bool attribute_of(const struct block *b, CUpointer_attribute attribute, void *data)
 {
 	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = b->start; return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = b->size; return true;
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = b->ipc_capable; return true;
-	default: return false;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = b->start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = b->size;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(int *)data = b->ipc_capable;
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -79,7 +86,8 @@ EXPORTED CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribut
 	return r;
 }
 
-EXPORTED CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+EXPORTED CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
+					 CUdeviceptr ptr)
 {
 	CUresult r = CLV_PASS(cuPointerGetAttributes, count, attributes, data, ptr);
 	struct block b;

@@ -13,7 +13,8 @@ static void wait_for(const char *what, pid_t child)
 {
 	int status;
 	waitpid(child, &status, 0);
-	printf("%s: %s %d\n", what, WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	printf("%s: %s %d\n", what, WIFEXITED(status) ? "status" : "signal",
+	       WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	fflush(stdout);
 }
 

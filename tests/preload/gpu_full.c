@@ -39,7 +39,8 @@ int main(int argc, char **argv)
 	GPU(cu.cuMemAllocAsync(&blocks[0], total / 10 * 8, stream));
 	GPU(cu.cuMemFreeAsync(blocks[0], stream));
 	GPU(cu.cuStreamSynchronize(stream));
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle handle;
 	int vmm = 0;
 	GPU(cu.cuDeviceGetAttribute(&vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
 		GPU(cu.cuMemRelease(handle));
 	GPU(cu.cuMemAllocAsync(&blocks[0], total / 10 * 8, stream));
 	GPU(cu.cuMemFreeAsync(blocks[0], stream));
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool own;
 	GPU(cu.cuMemPoolCreate(&own, &props));
 	GPU(cu.cuMemAllocFromPoolAsync(&blocks[0], total / 10 * 8, own, stream));

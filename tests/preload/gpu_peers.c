@@ -14,7 +14,8 @@ int main(int argc, char **argv)
 	CUstream stream0, stream1;
 	CUmemoryPool pool;
 	CUdeviceptr plain[2], ordered[2];
-	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	GPU(cu.cuCtxGetCurrent(&zero));
 	GPU(cu.cuStreamCreate(&stream0, CU_STREAM_NON_BLOCKING));

@@ -29,8 +29,9 @@ int main(int argc, char **argv)
 		GPU_TRUE(size >= sizes[i] && size < sizes[i] + 512);
 		int ordinal = -1;
 		unsigned int type = 0;
-		CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-						CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+		CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+						CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+						CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 		void *data[] = {&ordinal, &base, &type, &size};
 		GPU(cu.cuPointerGetAttributes(4, wanted, data, blocks[i]));
 		GPU_TRUE(ordinal == 0 && base == blocks[i] && type == 2 && size >= sizes[i]);
@@ -91,7 +92,8 @@ int main(int argc, char **argv)
 	gpu_check(blocks[0], 1 << 20, 17, NULL);
 	GPU(cu.cuMemFree_v2(blocks[0]));
 	GPU(cu.cuMemGetInfo_v2(&free1, &total));
-	printf("what is free is within 4 MiB of what was: %d\n", free1 <= free0 + (4 << 20) && free1 + (4 << 20) >= free0);
+	printf("what is free is within 4 MiB of what was: %d\n",
+	       free1 <= free0 + (4 << 20) && free1 + (4 << 20) >= free0);
 	/* all of it can be had again in one piece */
 	GPU(cu.cuMemAlloc_v2(&ptr, free1 - (8 << 20)));
 	GPU(cu.cuMemFree_v2(ptr));

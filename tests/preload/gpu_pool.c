@@ -13,7 +13,8 @@ static cuuint64_t get(CUmemoryPool pool, CUmemPool_attribute attribute)
 
 static void others_than_the_default(CUmemoryPool initial, CUstream stream)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool own, current;
 	CUdeviceptr a, b, c;
 	GPU(cu.cuMemPoolCreate(&own, &props));
@@ -70,7 +71,8 @@ int main(int argc, char **argv)
 	CUdeviceptr a, b = 0;
 	GPU(cu.cuMemAllocAsync(&a, 10 << 20, streams[1]));
 	GPU_TRUE(a % 512 == 0);
-	GPU_TRUE(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= 10 << 20 && get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) < 13 << 20);
+	GPU_TRUE(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= 10 << 20 &&
+		 get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) < 13 << 20);
 	GPU(cu.cuMemGetInfo_v2(&free1, &total));
 	GPU_TRUE(free0 - free1 == get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
 	gpu_fill(a, 10 << 20, 7, streams[1]);

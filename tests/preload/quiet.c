@@ -46,7 +46,9 @@ static void lookup(const char *what, void *handle, const char *name)
 	void *p = dlsym(handle, name);
 	const char *error = dlerror();
 	printf("%s %s: %s, %s\n", what, name, p ? "found" : "none",
-	       !error ? "no error" : strncmp(name, "cu", 2) || !strcmp(name, "cuInit") ? error : "an error");
+	       !error                                              ? "no error"
+	       : strncmp(name, "cu", 2) || !strcmp(name, "cuInit") ? error
+								   : "an error");
 }
 
 static void in_signal(int number)

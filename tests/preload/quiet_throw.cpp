@@ -13,8 +13,14 @@
 
 struct Counted {
 	static int alive;
-	Counted() { alive++; }
-	~Counted() { alive--; }
+	Counted()
+	{
+		alive++;
+	}
+	~Counted()
+	{
+		alive--;
+	}
 };
 int Counted::alive;
 

@@ -215,5 +215,5 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
-CHECK_MAIN("graphs_handles", devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory, an_updated_executable_has_other_memory,
-	   a_running_executable_keeps_its_memory)
+CHECK_MAIN("graphs_handles", devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
+	   an_updated_executable_has_other_memory, a_running_executable_keeps_its_memory)
