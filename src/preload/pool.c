@@ -11,6 +11,7 @@
 static struct {
 	_Atomic(CUmemoryPool) initial, current; /* NULL: not asked yet */
 } pools[DEVICES_MAX];
+static _Atomic unsigned changes; /* of which pool is current */
 
 /* ---- which pool is which ---- */
 
@@ -30,9 +31,12 @@ static CUmemoryPool current_of(int device)
 	CUmemoryPool pool = atomic_load_explicit(&pools[device].current, memory_order_acquire);
 	if (CLV_LIKELY(pool != NULL))
 		return pool;
+	unsigned before = atomic_load(&changes);
 	if (CLV_PASS(cuDeviceGetMemPool, &pool, device) != CUDA_SUCCESS)
 		return NULL;
-	atomic_store_explicit(&pools[device].current, pool, memory_order_release);
+	atomic_store(&pools[device].current, pool);
+	if (atomic_load(&changes) != before) /* the answer may be from before the change */
+		atomic_store(&pools[device].current, NULL);
 	return pool;
 }
 
@@ -53,8 +57,9 @@ int clv_pool_device(const struct clv_process *p, CUmemoryPool pool)
 /* The driver's answer decides at the next request. */
 static void ask_again(void)
 {
+	atomic_fetch_add(&changes, 1);
 	for (int d = 0; d < DEVICES_MAX; d++)
-		atomic_store_explicit(&pools[d].current, NULL, memory_order_release);
+		atomic_store(&pools[d].current, NULL);
 }
 
 EXPORTED CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
@@ -164,6 +169,10 @@ bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct cl
 	clv_ipc_block_freed(ptr);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
+	if (s && !clv_plain_forget(ptr)) {
+		*result = CUDA_ERROR_INVALID_VALUE;
+		return true;
+	}
 	int why = cleave_free(p->heap, ptr, s ? s->stream : CLEAVE_STREAM_ANY);
 	if (why == -EINVAL)
 		return false; /* not ours, or not the start of a live block, which the driver refuses as well */

@@ -93,6 +93,10 @@ void clv_report_stats(const struct clv_process *p);
 /* Blocks whose free had to wait go back, if that is possible now. One load if there are none. */
 void clv_plain_settle(const struct clv_process *p);
 
+/* The block is about to be freed, and its context has nothing to do with it any more. False: a free of it waits already, so
+ * that this is a second one. One load if no block is of cuMemAlloc. */
+bool clv_plain_forget(CUdeviceptr ptr);
+
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
 
 /* ---- pinned ---- */
