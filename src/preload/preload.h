@@ -34,6 +34,8 @@
 
 /* The functions of the libcuda.so.1 that is loaded; all NULL if none is. */
 const struct clv_cuda_api *clv_real(void);
+/* It has all that Cleave cannot do without; if not, that has been said. */
+bool clv_real_is_complete(void);
 
 /* Calls the driver's own function; without one, as a program without a driver would be answered. */
 #define CLV_PASS(name, ...) (clv_real()->name ? clv_real()->name(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)

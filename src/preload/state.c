@@ -44,7 +44,7 @@ static bool cuda_is_up(void)
 {
 	int count = 0;
 	const struct clv_cuda_api *real = clv_real();
-	return real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
+	return clv_real_is_complete() && real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
 }
 
 /* With the lock held. */
