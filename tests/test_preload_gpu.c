@@ -113,6 +113,15 @@ START_TEST(full_devices)
 }
 END_TEST
 
+START_TEST(two_devices)
+{
+	static const char *const settings[] = {"FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on",
+					       "FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on,serve:all"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(settings); i++)
+		ck_assert_uint_gt(count(same(settings[i], "gpu-peers proc").err, " allocations"), 0);
+}
+END_TEST
+
 START_TEST(children)
 {
 	in_ways(two_ways, "gpu-fork", "CLEAVE_CONF=stats:on", true);
@@ -126,9 +135,18 @@ START_TEST(odd_programs)
 }
 END_TEST
 
+START_TEST(contexts)
+{
+	in_ways(ways, "gpu-context", "CLEAVE_CONF=stats:on,serve:all", true);
+	in_ways(two_ways, "gpu-context", "FAKE_CUDA_DELAY_US=100 CLEAVE_CONF=stats:on", true);
+}
+END_TEST
+
 START_TEST(libraries_that_bind_deep)
 {
 	char line[1024];
+	if (*need("CLEAVE_PRELOAD_FIRST"))
+		return; /* AddressSanitizer ends a program that opens one */
 	for (size_t i = 0; i < 3; i++) {
 		snprintf(line, sizeof(line), "gpu-deep %s '%s/libgpu-deep.so'", ways[i], need("CLEAVE_PROGRAMS"));
 		ck_assert_ptr_nonnull(strstr(same("CLEAVE_CONF=stats:on", line).out, "deep 77"));
@@ -178,7 +196,9 @@ int main(void)
 				      plain,
 				      threads,
 				      full_devices,
+				      two_devices,
 				      children,
+				      contexts,
 				      odd_programs,
 				      libraries_that_bind_deep,
 				      passed_through,

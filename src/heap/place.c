@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "place.h"
 
+#include "frames.h"
 #include "purchase.h"
 #include "space.h"
 
-#define LARGER_HOLES 32  /* candidates from each index */
+#define LARGER_HOLES 32 /* candidates from each index */
 #define SMALLER_HOLES 96
 #define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
+/* Where waste counts, on a device that is nearly full (clv_purchase_waste), of a small request: */
+#define LOW_WASTE (32 * CLV_MIB)
+#define LOW_LEFT_OVER_MOST (8 * CLV_MIB) /* in pinned bytes: large holes are as good as others */
+#define LOW_SPLIT_WEIGHT (4 * CLV_MIB)   /* of a window that makes two holes of one */
+#define LARGE_REQUEST (16 * CLV_MIB)
 #define WALK_LIMIT 512 /* extents under one window */
 
 struct search {
@@ -17,6 +23,8 @@ struct search {
 	bool only_first; /* windows has room for one: the cheapest */
 	bool knows_least;
 	uint64_t least; /* what a purchase brings at least, once asked for */
+	uint64_t waste; /* of a frame at most */
+	bool low;       /* the waste counts */
 };
 
 /* What a window that costs more than this is worth: nothing. */
@@ -60,19 +68,43 @@ static uint64_t indexed_size(const struct clv_bin_node *n)
 	return clv_bin_indexed(n) ? n->size : 0;
 }
 
-/* Bytes of the whole frames under [lo, hi), a piece of the hole. All frames of a hole are whole but those at its ends that
- * it shares, and these end where its parts do: so the whole ones are one run, and need not be walked. */
-static uint64_t pins(const struct clv_arena *a, const struct clv_extent *hole, uint64_t lo, uint64_t hi)
+bool clv_place_cuts(const struct clv_arena *a, const struct clv_frame *f, uint64_t addr, uint64_t end, uint64_t most)
 {
+	uint64_t lo = clv_max_u64(clv_align_down(addr, CLV_PAGE), f->addr),
+		 hi = clv_min_u64(clv_align_up(end, CLV_PAGE), f->addr + f->size);
+	return f->whole_slot != CLV_SLOT_NONE && f->size - (hi - lo) > most && clv_frame_complete(a, f);
+}
+
+/* Bytes of the whole frames under [lo, hi), a piece of the hole; pages of those that are to be cut count as missing instead. All frames of a hole are whole but those at its ends that
+ * it shares, and these end where its parts do: so the whole ones are one run, and need not be walked. */
+static uint64_t pins(const struct search *s, const struct clv_extent *hole, uint64_t lo, uint64_t hi, uint64_t *missing)
+{
+	const struct clv_arena *a = s->a;
+	uint64_t start = lo, end = hi;
 	uint64_t first = hole->addr + indexed_size(&hole->hole.left);
 	uint64_t last = clv_extent_end(hole) - indexed_size(&hole->hole.right);
 	lo = clv_max_u64(lo, first);
 	hi = clv_min_u64(hi, last);
 	if (lo >= hi)
 		return 0;
-	uint64_t from = lo == first ? first : clv_frame_at(a, lo)->addr;
-	uint64_t to = hi == last ? last : clv_frame_end(clv_frame_at(a, hi - 1));
-	return to - from;
+	uint64_t from = first, to = last;
+	if (lo != first) {
+		struct clv_frame *f = clv_frame_at(a, lo);
+		from = f->addr;
+		if (f->size > s->waste && clv_place_cuts(a, f, start, end, s->waste)) {
+			from = clv_frame_end(f);
+			*missing += clv_min_u64(from, clv_align_up(end, CLV_PAGE)) - clv_align_down(lo, CLV_PAGE);
+		}
+	}
+	if (hi != last) {
+		struct clv_frame *f = clv_frame_at(a, hi - 1);
+		to = clv_frame_end(f);
+		if (from < to && f->size > s->waste && clv_place_cuts(a, f, start, end, s->waste)) {
+			to = f->addr;
+			*missing += clv_align_up(end, CLV_PAGE) - clv_max_u64(to, clv_align_down(lo, CLV_PAGE));
+		}
+	}
+	return to > from ? to - from : 0;
 }
 
 static bool free_for(const struct search *s, const struct clv_extent *e)
@@ -90,7 +122,7 @@ static uint64_t bound_of(const struct search *s, uint64_t pinned, uint64_t missi
 static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
 {
 	if (!missing)
-		return pinned + left_over / LEFT_OVER_WEIGHT;
+		return pinned + clv_min_u64(left_over / LEFT_OVER_WEIGHT, s->low ? LOW_LEFT_OVER_MOST : UINT64_MAX);
 	if (!s->knows_least) {
 		s->least = clv_purchase_least(s->a, s->rq);
 		s->knows_least = true;
@@ -101,9 +133,15 @@ static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uin
 /* A window at addr that lies in one hole. */
 static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr)
 {
-	uint64_t cost = cost_of(s, pins(s->a, hole, addr, addr + s->rq->size), 0, hole->size - s->rq->size);
+	uint64_t missing = 0, pinned = pins(s, hole, addr, addr + s->rq->size, &missing);
+	uint64_t cost = cost_of(s, pinned, missing, hole->size - s->rq->size);
+	/* Of a hole that small blocks fill up, half of one is left over: little of a large hole. */
+	if (s->low && pinned && s->rq->size < LARGE_REQUEST)
+		cost = cost_of(s, pinned, missing, 0) + pinned * (s->rq->size / 2) / hole->size;
+	if (s->low && addr - hole->addr >= s->rq->align && clv_extent_end(hole) - addr - s->rq->size >= s->rq->align)
+		cost += LOW_SPLIT_WEIGHT;
 	if (cost <= most_cost(s))
-		keep(s, (struct clv_window){addr, 0, cost, hole, hole});
+		keep(s, (struct clv_window){addr, missing, cost, hole, missing ? NULL : hole});
 }
 
 /* A window at addr, which lies in the extent e, over all that it touches. */
@@ -118,7 +156,7 @@ static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 		if (cur->kind == CLV_GAP)
 			missing += clv_align_up(hi, CLV_PAGE) - clv_align_down(lo, CLV_PAGE);
 		else if (cur->kind == CLV_HOLE && clv_hole_usable(cur, s->rq->slot))
-			pinned += pins(s->a, cur, lo, hi);
+			pinned += pins(s, cur, lo, hi, &missing);
 		else
 			return;
 		if (bound_of(s, pinned, missing) > most)
@@ -193,7 +231,7 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	}
 	n = clv_bin_ceil(slot->holes, fitting);
 	for (int i = 0; n && i < LARGER_HOLES; i++, n = clv_bin_up(slot->holes, n, fitting)) {
-		if (cost_of(s, 0, 0, n->size - size) > most_cost(s))
+		if (cost_of(s, 0, 0, s->low && size < LARGE_REQUEST ? 0 : n->size - size) > most_cost(s))
 			break; /* the next ones leave more over */
 		at_left(s, n->owner);
 		at_right(s, n->owner);
@@ -202,10 +240,12 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	for (int i = 0; n && i < SMALLER_HOLES; i++, n = clv_bin_down(slot->holes, n, size)) {
 		struct clv_extent *hole = n->owner;
 		/* the next ones leave more to be bought, unless they stand beside others */
-		if (s->only_first && n->size < size && cost_of(s, 0, clv_align_down(size - n->size, CLV_PAGE), 0) > most_cost(s))
+		if (s->only_first && n->size < size &&
+		    cost_of(s, 0, clv_align_down(size - n->size, CLV_PAGE), 0) > most_cost(s))
 			break;
 		uint64_t addr = clv_align_up(hole->addr, s->rq->align);
-		if (s->only_first && addr + size == clv_extent_end(hole)) { /* it fits: what begins or ends there is the same */
+		if (s->only_first &&
+		    addr + size == clv_extent_end(hole)) { /* it fits: what begins or ends there is the same */
 			consider_in(s, hole, addr);
 			continue;
 		}
@@ -234,6 +274,8 @@ static void in_gap(struct search *s)
 
 static void search(struct search *s)
 {
+	s->waste = clv_purchase_waste(s->a, s->rq);
+	s->low = s->waste < LOW_WASTE;
 	struct clv_slot *any = s->a->slots[CLV_SLOT_ANY];
 	bool own = s->rq->slot != any && !s->rq->slot->apart; /* and everybody's */
 	bool found = in_part(s, s->rq->slot);

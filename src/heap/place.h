@@ -23,7 +23,7 @@ struct clv_request {
 	uint64_t size;  /* a multiple of 512 */
 	uint64_t align; /* a power of two, at least 512 */
 	struct clv_slot *slot;
-	bool exact; /* buy no more than is missing */
+	bool exact;   /* buy no more than is missing */
 	bool no_wait; /* fail rather than let the host wait */
 };
 
@@ -32,7 +32,7 @@ struct clv_window {
 	uint64_t missing;
 	uint64_t cost;
 	struct clv_extent *anchor; /* the nearest live extent below in the same range, or NULL */
-	struct clv_extent *hole;   /* the one hole that holds all of it, if nothing is missing; until the arena changes */
+	struct clv_extent *hole; /* the one hole that holds all of it, if nothing is missing; until the arena changes */
 };
 
 /* Up to CLV_WINDOW_MAX windows, cheapest first. */
@@ -43,6 +43,9 @@ unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv
  * best so far need not be looked at to its end; for that, now and then one that is complete for all and cheaper is
  * overlooked. */
 bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window);
+
+/* True if the window [addr, end) leaves over more than `most` of a whole frame under it, and the frame can be given back now. */
+bool clv_place_cuts(const struct clv_arena *a, const struct clv_frame *f, uint64_t addr, uint64_t end, uint64_t most);
 
 /* May `slot` use the hole? */
 static inline bool clv_hole_usable(const struct clv_extent *hole, const struct clv_slot *slot)

@@ -45,6 +45,18 @@
 /* A request larger than so many units is bought for exactly. */
 #define EXACT_UNITS 3
 
+/* On a large device that is nearly full, what a block strands is beyond recall, and the usual unit would strand much. There, a
+ * large request is bought for exactly, and an end inside a page has that page for itself: where two blocks meet, no more than
+ * one page is at stake when one of them goes. A frame more a request; so only a very large one as long as little is held. */
+#define LARGE_UNIT (8 * CLV_MIB)
+#define OWN_END (16 * CLV_MIB)
+#define OWN_END_AT_FIRST (64 * CLV_MIB)
+#define AT_FIRST_OF_CAP 8
+/* And frames shrink with the room, so many bytes of capacity a piece of it; no whole frame is cut if more is left over than this
+ * share of the room. */
+#define CAP_OF_PIECE (128 * CLV_MIB)
+#define WASTE_OF_ROOM 256
+
 /* Pieces of a large request: at least four; one more for each thousandth stranded, fewer in a hurry. */
 #define TAIL_PIECES 4
 #define PIECES_MIN 4
@@ -76,6 +88,18 @@ static uint64_t floor_pow2(uint64_t v)
 static bool tight(const struct clv_arena *a)
 {
 	return a->heap->settings.tight;
+}
+
+/* True on a device of which the usual unit is large. */
+static bool large_device(const struct clv_arena *a)
+{
+	return !tight(a) && clv_reclaim_cap(a) / UNIT_OF_CAP >= LARGE_UNIT;
+}
+
+bool clv_purchase_own_end(const struct clv_arena *a, const struct clv_request *rq)
+{
+	bool at_first = a->held <= clv_reclaim_cap(a) / AT_FIRST_OF_CAP;
+	return large_device(a) && rq->size >= (at_first ? OWN_END_AT_FIRST : OWN_END);
 }
 
 static uint64_t stranded_permille(const struct clv_arena *a)
@@ -139,11 +163,17 @@ static uint64_t room_left(const struct clv_arena *a)
 	return cap - clv_min_u64(cap, a->used);
 }
 
+/* In how many pieces the room is bought at least. */
+static uint64_t room_pieces(const struct clv_arena *a, uint64_t least)
+{
+	return large_device(a) ? clv_max_u64(least, clv_reclaim_cap(a) / CAP_OF_PIECE) : least;
+}
+
 static uint64_t unit(const struct clv_arena *a, uint64_t request, uint64_t stranded)
 {
 	uint64_t u = clv_max_u64(clv_reclaim_cap(a) / UNIT_OF_CAP, a->held / UNIT_OF_HELD) >> shrink(stranded);
 	u = clv_min_u64(u, clv_min_u64(a->heap->settings.frame_bytes, request * UNIT_OF_REQUEST));
-	u = clv_min_u64(u, room_left(a) / UNIT_OF_ROOM);
+	u = clv_min_u64(u, room_left(a) / room_pieces(a, UNIT_OF_ROOM));
 	return clv_max_u64(floor_pow2(u), a->granularity);
 }
 
@@ -154,12 +184,17 @@ static uint64_t unit_now(const struct clv_arena *a, uint64_t request, uint64_t s
 	if (!hurry || stranded >= STRANDED_SOME || a->coarse >= COARSE_HELD_MAX)
 		return u;
 	uint64_t times = stranded < STRANDED_LITTLE ? COARSE_TIMES : 2;
-	return clv_max_u64(u, floor_pow2(clv_min_u64(clv_min_u64(u * times, COARSE_MAX), request * COARSE_OF_REQUEST)));
+	uint64_t most = clv_min_u64(clv_min_u64(u * times, COARSE_MAX), request * COARSE_OF_REQUEST);
+	if (large_device(a))
+		most = clv_min_u64(most, room_left(a) / room_pieces(a, 1));
+	return clv_max_u64(u, floor_pow2(most));
 }
 
 uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request *rq)
 {
 	if (tight(a) || rq->exact || rq->slot->apart)
+		return 0;
+	if (clv_purchase_own_end(a, rq))
 		return 0;
 	uint64_t u = unit_now(a, rq->size, stranded_permille(a), hurried(a));
 	return rq->size > EXACT_UNITS * u ? 0 : u;
@@ -180,16 +215,29 @@ uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request 
 	bool hurry = hurried(a);
 	uint64_t pieces = hurry ? clv_min_u64(PIECES_MIN + stranded * 16 / 10, PIECES_MAX_HURRIED)
 				: clv_min_u64(PIECES_MIN + stranded, PIECES_MAX);
-	uint64_t even = clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
-	even = clv_min_u64(even, clv_max_u64(clv_align_down(room_left(a) / PIECE_OF_ROOM, a->granularity), a->granularity));
+	uint64_t even =
+		clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_align_down(rq->size / pieces, a->granularity));
+	even = clv_min_u64(even,
+			   clv_max_u64(clv_align_down(room_left(a) / PIECE_OF_ROOM, a->granularity), a->granularity));
 	uint64_t most = clv_min_u64(GRADED_MAX, clv_reclaim_cap(a) / GRADED_OF_CAP) >> shrink(stranded);
 	uint64_t graded = clv_min_u64(floor_pow2(rest / 2), clv_align_down(most, a->granularity));
 	if (rest <= even)
-		return clv_min_u64(rest, clv_max_u64(unit_now(a, rq->size, stranded, hurry), clv_max_u64(floor_pow2(rest / 2), clv_align_down(even / TAIL_PIECES, a->granularity))));
+		return clv_min_u64(rest, clv_max_u64(unit_now(a, rq->size, stranded, hurry),
+						     clv_max_u64(floor_pow2(rest / 2),
+								 clv_align_down(even / TAIL_PIECES, a->granularity))));
 	return clv_min_u64(rest, clv_max_u64(even, graded));
 }
 
 uint64_t clv_purchase_weight(const struct clv_arena *a, uint64_t bytes)
 {
 	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 4 + CALL_WEIGHT;
+}
+
+uint64_t clv_purchase_waste(const struct clv_arena *a, const struct clv_request *rq)
+{
+	if (!large_device(a))
+		return UINT64_MAX;
+	uint64_t room = room_left(a);
+	room -= clv_min_u64(room, rq->size);
+	return clv_max_u64(a->granularity - 1, room / WASTE_OF_ROOM);
 }

@@ -17,6 +17,7 @@
 #define TRIM_POLLS 72
 #define TRIM_POLLS_AT_ONCE 32
 #define TRIM_PAUSE_NS (50 * 1000)
+#define POLL_WASTE (64 * CLV_MIB)
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -42,12 +43,13 @@ struct fill {
 	const struct clv_request *rq;
 	struct clv_extent *anchor;
 	uint64_t lo, hi; /* the window, in pages */
+	uint64_t start, end;
 	struct run {
 		uint64_t lo, hi;
 	} missing[MISSING_MAX];
 	unsigned count;
-	uint64_t need; /* bytes of `missing` */
-	uint64_t held_before; /* when the request came */
+	uint64_t need;           /* bytes of `missing` */
+	uint64_t held_before;    /* when the request came */
 	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
 };
 
@@ -57,6 +59,8 @@ static bool survey(struct fill *f, const struct clv_window *w)
 	uint64_t end = w->addr + f->rq->size;
 	f->lo = clv_align_down(w->addr, CLV_PAGE);
 	f->hi = clv_align_up(end, CLV_PAGE);
+	f->start = w->addr;
+	f->end = end;
 	f->anchor = w->anchor;
 	f->count = 0;
 	f->need = 0;
@@ -73,6 +77,45 @@ static bool survey(struct fill *f, const struct clv_window *w)
 		}
 	}
 	return e || !f->count || f->missing[f->count - 1].hi == f->hi;
+}
+
+/* Frames that the window would cut where too much is left over are given back first; false if the driver refuses. */
+static bool cut_ends(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
+{
+	struct clv_arena *a = f->a;
+	uint64_t most = clv_purchase_waste(a, f->rq), need = f->need, held = a->held;
+	struct clv_frame *ends[2] = {clv_frame_at(a, f->start), clv_frame_at(a, f->end - 1)};
+	if (ends[0] == ends[1])
+		ends[1] = NULL;
+	for (int i = 0; i < 2; i++) {
+		struct clv_frame *e = ends[i];
+		if (!e || e->size <= most || !clv_place_cuts(a, e, f->start, f->end, most)) {
+			ends[i] = NULL;
+			continue;
+		}
+		held -= e->size;
+		need += clv_min_u64(clv_frame_end(e), f->hi) - clv_max_u64(e->addr, f->lo);
+	}
+	if (!ends[0] && !ends[1])
+		return true;
+	if (held + need > cap && !reclaim)
+		return false;
+	for (int i = 0; i < 2; i++) {
+		if (!ends[i])
+			continue;
+		uint64_t lo = ends[i]->addr, hi = clv_frame_end(ends[i]);
+		uint32_t slot = ends[i]->whole_slot;
+		f->refused = clv_frame_release(a, ends[i]);
+		if (f->refused != CLV_OK)
+			return false;
+		if (lo < f->lo && f->lo < hi)
+			f->refused = clv_frame_buy(a, f->anchor, lo, f->lo - lo, slot);
+		if (f->refused == CLV_OK && hi > f->hi && lo < f->hi)
+			f->refused = clv_frame_buy(a, f->anchor, f->hi, hi - f->hi, slot);
+		if (f->refused != CLV_OK)
+			return false;
+	}
+	return survey(f, w);
 }
 
 /* Whole frames under the window are no help elsewhere: they are out of the indexes while others are picked. */
@@ -94,7 +137,8 @@ static void hide_window(const struct fill *f, bool hide)
 enum pick { PICK_LARGEST_UP_TO, PICK_SMALLEST_FROM };
 
 /* A whole frame from one index. `complete`: only one that no work may still use. */
-static struct clv_frame *pick_in(const struct fill *f, const struct clv_binmap *whole, enum pick how, uint64_t size, bool complete)
+static struct clv_frame *pick_in(const struct fill *f, const struct clv_binmap *whole, enum pick how, uint64_t size,
+				 bool complete)
 {
 	bool down = how == PICK_LARGEST_UP_TO;
 	struct clv_bin_node *n = down ? clv_bin_floor(whole, size) : clv_bin_ceil(whole, size);
@@ -197,6 +241,18 @@ static bool move_beyond(struct fill *f, uint64_t cap)
 	return a->held + f->need <= cap;
 }
 
+/* `own`: pages in which the window begins or ends are frames of their own. */
+static uint64_t next_piece(const struct fill *f, const struct run *r, bool own)
+{
+	uint64_t rest = r->hi - r->lo;
+	own &= rest > CLV_PAGE;
+	if (own && r->lo == f->lo && f->start % CLV_PAGE)
+		return CLV_PAGE;
+	if (own && r->hi == f->hi && f->end % CLV_PAGE)
+		rest -= CLV_PAGE;
+	return clv_purchase_piece(f->a, f->rq, rest);
+}
+
 static bool buy_missing(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
@@ -207,14 +263,16 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 			return false;
 	}
 	uint64_t least = clv_purchase_least(a, f->rq);
+	bool own = clv_purchase_own_end(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
-			uint64_t size = clv_purchase_piece(a, f->rq, r->hi - r->lo);
+			uint64_t size = next_piece(f, r, own);
 			if (r->lo + size == r->hi && size < least) {
 				/* the last piece: as much as is usual, where addresses and the cap allow */
 				struct clv_extent *gap = clv_space_locate(a, f->anchor, r->lo);
-				uint64_t room = clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
+				uint64_t room =
+					clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
 			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
@@ -251,7 +309,7 @@ static bool make_room(struct fill *f, uint64_t cap)
 static bool fill_window(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
 {
 	struct clv_arena *a = f->a;
-	if (!survey(f, w))
+	if (!survey(f, w) || !cut_ends(f, w, cap, reclaim))
 		return false;
 	if (!f->need)
 		return true;
@@ -382,6 +440,8 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_slot *slot = l->rq->slot;
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
+	if (slot->count && clv_purchase_waste(a, l->rq) < POLL_WASTE)
+		clv_slot_poll(a, slot); /* only complete frames can be cut */
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */
@@ -449,8 +509,12 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 	if (a->held > keep) /* most frees have no event of their own yet, and chunks that have just become empty none */
 		clv_streams_record(a);
 	for (int i = 0; i < TRIM_POLLS && a->held > keep && clv_streams_pending(a); i++) {
-		if (i >= TRIM_POLLS_AT_ONCE)
+		if (i >= TRIM_POLLS_AT_ONCE) {
+			uint64_t before_pause = a->driver->now_ns(a->driver);
 			nanosleep(&(struct timespec){.tv_nsec = TRIM_PAUSE_NS}, NULL);
+			if (a->driver->now_ns(a->driver) == before_pause)
+				break; /* a simulated clock: no pause of ours lets work go on */
+		}
 		if (clv_streams_poll(a, NULL)) {
 			settle(a);
 			release_down_to(a, keep);

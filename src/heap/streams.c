@@ -10,6 +10,8 @@
  * what is held. */
 #define EVENT_BYTES (4 * CLV_MIB)
 #define EVENT_OF_HELD 256
+#define EVENT_BYTES_LOW (64 * CLV_MIB)
+#define EVENT_OF_ROOM 16
 
 static unsigned hash_of(uint64_t id)
 {
@@ -158,13 +160,20 @@ static bool record(struct clv_arena *a, struct clv_slot *slot)
 	return true;
 }
 
+/* An event is due when so much has been freed; sooner when little is left to buy, since a frame is cut only when complete. */
+static uint64_t event_bytes(const struct clv_arena *a)
+{
+	uint64_t low = clv_max_u64(EVENT_BYTES_LOW, a->room / EVENT_OF_ROOM);
+	return clv_max_u64(EVENT_BYTES, clv_min_u64(a->held / EVENT_OF_HELD, low));
+}
+
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now)
 {
 	if (slot->index == CLV_SLOT_ANY)
 		return 0;
 	slot->seq++;
 	slot->unrecorded_bytes += bytes;
-	if (now || slot->unrecorded_bytes >= clv_max_u64(EVENT_BYTES, a->held / EVENT_OF_HELD))
+	if (now || slot->unrecorded_bytes >= event_bytes(a))
 		record(a, slot); /* a refusal only means that completion is learned later */
 	return slot->seq;
 }

@@ -110,7 +110,7 @@ static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
 	struct clv_cuda_stream s;
 	bool known = p && clv_cuda_captures(p->driver) && clv_cuda_stream(p->driver, stream, ptsz, &s) == CUDA_SUCCESS;
 	CUresult r = CLV_PASS_TWIN(ptsz, cuStreamEndCapture, stream, graph);
-	/* a call that is refused, from another thread for one, ends nothing */
+	/* not every call that fails ends the capture; one from the wrong thread does */
 	if (known && (r == CUDA_SUCCESS || clv_capture_info(&s).status == CU_STREAM_CAPTURE_STATUS_NONE))
 		over(p, s.stream.id, r != CUDA_SUCCESS);
 	return r;

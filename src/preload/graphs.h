@@ -78,10 +78,16 @@ struct clv_objects {
 	struct owned *first;
 };
 
-/* The graph has been given an object that tells when it is gone; a copy of the graph has what it has; the graph ends. */
+/* The graph has been given an object that tells when it is gone; a copy of the graph has what it has. */
 void clv_objects_given(CUgraph graph, CUuserObject object);
 void clv_objects_copied(CUgraph copy, CUgraph graph);
-void clv_objects_graph_ends(CUgraph graph);
+
+/* A graph or an executable is about to be destroyed, or to become another one; and its objects after all stay with it, or go
+ * with it: those of a graph at once, those of an executable, which has memory of these devices, when its launches are done. */
+struct clv_objects clv_objects_take(const void *handle);
+void clv_objects_keep(const void *handle, struct clv_objects objects);
+void clv_objects_drop(struct clv_objects objects);
+void clv_objects_end(const struct clv_process *p, struct clv_objects objects, uint64_t devices);
 
 /* Takes the objects out of a graph, that is about to be instantiated, and puts them back. What has become of it, if anything
  * has (else NULL), counts as having them. */
@@ -90,9 +96,6 @@ void clv_objects_back(CUgraph graph, struct clv_objects objects, CUgraphExec exe
 
 /* A launch of the executable was captured: the graph has what it has. */
 void clv_objects_become_part(CUgraph graph, CUgraphExec exec);
-
-/* The executable is about to be destroyed, or becomes another one; it has memory of these devices. */
-void clv_objects_exec_ends(const struct clv_process *p, CUgraphExec exec, uint64_t devices);
 
 /* Ends references whose launches are done; `wait`: waits for these. True if any did. */
 bool clv_objects_settle(const struct clv_process *p, bool wait);

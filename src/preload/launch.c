@@ -323,7 +323,7 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgr
 	struct clv_objects out = clv_objects_out(graph);                                                               \
 	RETRY(r, call)                                                                                                 \
 	if (r == CUDA_SUCCESS && p)                                                                                    \
-		clv_objects_exec_ends(p, exec, before);                                                                \
+		clv_objects_end(p, clv_objects_take(exec), before);                                                    \
 	inherit(exec, graph, r != CUDA_SUCCESS);                                                                       \
 	clv_objects_back(graph, out, exec);                                                                            \
 	return r
@@ -338,21 +338,60 @@ EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
 	UPDATE(CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info));
 }
 
-/* Before the driver's call: another thread may get the same handle as soon as it is free. */
+
+/* What is known of a handle goes before the driver's call, since another thread may get the same one as soon as it is free,
+ * and comes back if the driver refuses, as it does of executables beside a capture. */
+static struct handle taken(const void *key)
+{
+	struct handle was = {NULL, 0, NULL};
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return was;
+	pthread_mutex_lock(&handles_lock);
+	const struct handle *h = find_handle(key);
+	if (h)
+		was = *h;
+	drop_handle(key);
+	pthread_mutex_unlock(&handles_lock);
+	return was;
+}
+
+static CUresult destroyed(struct handle was, CUresult r)
+{
+	if (CLV_LIKELY(r == CUDA_SUCCESS || !was.key))
+		return r;
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = make_handle(was.key);
+	if (h) {
+		h->devices |= was.devices;
+		h->parent = was.parent;
+	}
+	pthread_mutex_unlock(&handles_lock);
+	return r;
+}
+
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
 	const struct clv_process *p = clv_process_if_open();
-	if (p)
-		clv_objects_exec_ends(p, exec, devices_of(exec));
-	clv_handle_forget(exec);
-	return CLV_PASS(cuGraphExecDestroy, exec);
+	struct clv_objects objects = clv_objects_take(exec);
+	struct handle was = taken(exec);
+	CUresult r = destroyed(was, CLV_PASS(cuGraphExecDestroy, exec));
+	if (r == CUDA_SUCCESS && p)
+		clv_objects_end(p, objects, was.devices);
+	else
+		clv_objects_keep(exec, objects);
+	return r;
 }
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 {
-	clv_handle_forget(graph);
-	clv_objects_graph_ends(graph);
-	return CLV_PASS(cuGraphDestroy, graph);
+	struct clv_objects objects = clv_objects_take(graph);
+	struct handle was = taken(graph);
+	CUresult r = destroyed(was, CLV_PASS(cuGraphDestroy, graph));
+	if (r == CUDA_SUCCESS)
+		clv_objects_drop(objects);
+	else
+		clv_objects_keep(graph, objects);
+	return r;
 }
 
 /* ---- launches ---- */

@@ -98,9 +98,25 @@ void clv_objects_copied(CUgraph copy, CUgraph graph)
 	}
 }
 
-void clv_objects_graph_ends(CUgraph graph)
+struct clv_objects clv_objects_take(const void *handle)
 {
-	for (struct owned *o = take(graph), *next; o; o = next) {
+	return (struct clv_objects){take(handle)};
+}
+
+void clv_objects_keep(const void *handle, struct clv_objects objects)
+{
+	for (struct owned *o = objects.first, *next; o; o = next) {
+		next = o->next;
+		pthread_mutex_lock(&lock);
+		o->next = *bucket_of(handle);
+		*bucket_of(handle) = o;
+		pthread_mutex_unlock(&lock);
+	}
+}
+
+void clv_objects_drop(struct clv_objects objects)
+{
+	for (struct owned *o = objects.first, *next; o; o = next) {
 		next = o->next;
 		clv_meta_free(o);
 	}
@@ -151,16 +167,11 @@ void clv_objects_back(CUgraph graph, struct clv_objects objects, CUgraphExec exe
 
 void clv_objects_become_part(CUgraph graph, CUgraphExec exec)
 {
-	struct owned *from = take(exec);
-	for (struct owned *o = from, *next; o; o = next) {
-		next = o->next;
+	struct clv_objects objects = clv_objects_take(exec);
+	for (struct owned *o = objects.first; o; o = o->next)
 		if (clv_real()->cuGraphRetainUserObject(graph, o->object, 1, 0) == CUDA_SUCCESS)
 			add(graph, o->object);
-		pthread_mutex_lock(&lock);
-		o->next = *bucket_of(exec);
-		*bucket_of(exec) = o;
-		pthread_mutex_unlock(&lock);
-	}
+	clv_objects_keep(exec, objects);
 }
 
 /* ---- executables end ---- */
@@ -180,10 +191,10 @@ static void end_after_launches(const struct clv_process *p, CUuserObject object,
 	atomic_store_explicit(&clv_graphs_news, true, memory_order_relaxed);
 }
 
-void clv_objects_exec_ends(const struct clv_process *p, CUgraphExec exec, uint64_t devices)
+void clv_objects_end(const struct clv_process *p, struct clv_objects objects, uint64_t devices)
 {
 	const struct clv_cuda_api *real = clv_real();
-	for (struct owned *o = take(exec), *next; o; o = next) {
+	for (struct owned *o = objects.first, *next; o; o = next) {
 		next = o->next;
 		bool first = true; /* the one reference is for one device; each further one has its own */
 		for (int d = 0; d < 64; d++)

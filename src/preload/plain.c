@@ -3,9 +3,9 @@
  * plain: cuMemAlloc. Libraries query, export and register what they get from it, so it is the driver's affair, tried again
  * after a trim; it is served from the heap under serve:all, and by default in a program that uses nothing else.
  *
- * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served, by address.
- * A block that is freed while a stream somewhere captures, so that the device cannot be waited for, stays in it, and stays
- * a block, until that can be done.
+ * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served, by address. A block that
+ * is freed while a stream somewhere captures, so that the device cannot be waited for, stays in it, and stays a block,
+ * until that can be done.
  */
 #include "pool.h"
 #include "ipc.h"
@@ -105,7 +105,8 @@ static bool remember(CUdeviceptr ptr, CUcontext context, int device)
 
 bool clv_plain_forget(CUdeviceptr ptr)
 {
-	if (!atomic_load_explicit(&count, memory_order_relaxed))
+	/* whoever frees a block has got it from the thread that it was remembered by */
+	if (CLV_LIKELY(!atomic_load_explicit(&count, memory_order_relaxed)))
 		return true;
 	pthread_mutex_lock(&lock);
 	struct plain *b = find(ptr);
@@ -116,7 +117,7 @@ bool clv_plain_forget(CUdeviceptr ptr)
 	return first;
 }
 
-/* The same. Also false if there is no host memory to remember it by. */
+/* False: it waits already, so that this is a second free; or there is no host memory to remember it by. */
 static bool let_wait(CUdeviceptr ptr, int device)
 {
 	pthread_mutex_lock(&lock);
@@ -132,26 +133,41 @@ static bool let_wait(CUdeviceptr ptr, int device)
 	return b && first;
 }
 
+#define SETTLED_AT_ONCE 64u
+
+/* Some of those of a device that wait. */
+static unsigned some_waiting(int device, CUdeviceptr *some)
+{
+	unsigned n = 0;
+	pthread_mutex_lock(&lock);
+	FOR_EACH(b, next)
+	if (n < SETTLED_AT_ONCE && b->waits && b->device == device)
+		some[n++] = b->ptr;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+/* False: another thread was faster. */
+static bool stop_waiting(CUdeviceptr ptr)
+{
+	pthread_mutex_lock(&lock);
+	struct plain *b = find(ptr);
+	bool waits = b && b->waits;
+	if (waits)
+		take_out(b);
+	pthread_mutex_unlock(&lock);
+	return waits;
+}
+
 static void settle_now(const struct clv_process *p)
 {
-	pthread_mutex_lock(&lock); /* no free may come in between the wait and its end */
-	for (int d = 0; d < p->driver->devices; d++) {
-		bool any = false;
-		FOR_EACH(b, next)
-		any |= b->waits && b->device == d;
-		if (!any || clv_cuda_synchronize(p->driver, d, NULL) != CLV_OK)
-			continue;
-		FOR_EACH(b, next)
-		{
-			if (!b->waits || b->device != d)
-				continue;
-			CUresult result;
-			CUdeviceptr ptr = b->ptr;
-			take_out(b);
-			clv_pool_free(p, ptr, NULL, &result);
-		}
-	}
-	pthread_mutex_unlock(&lock);
+	CUdeviceptr some[SETTLED_AT_ONCE];
+	CUresult result;
+	for (int d = 0; d < p->driver->devices; d++)
+		for (unsigned n; (n = some_waiting(d, some)) && clv_cuda_synchronize(p->driver, d, NULL) == CLV_OK;)
+			for (unsigned i = 0; i < n; i++)
+				if (stop_waiting(some[i]))
+					clv_pool_free(p, some[i], NULL, &result);
 }
 
 void clv_plain_settle(const struct clv_process *p)
@@ -188,7 +204,8 @@ static size_t align_for(size_t size)
 static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 {
 	const struct clv_process *p = clv_process();
-	struct clv_cuda_stream s; /* what the context is known by, so that a free waits for its work */
+	struct clv_cuda_stream s;
+	/* Of the current context the driver names the device also when it is gone; its default stream it does not. */
 	if (!p || !out || !size || !served_here(p) || clv_cuda_captures(p->driver) ||
 	    clv_cuda_stream(p->driver, CU_STREAM_LEGACY, false, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
 		return false;
@@ -257,5 +274,5 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 		clv_ipc_block_freed(ptr);
 		return let_wait(ptr, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	}
-	return clv_plain_forget(ptr) && clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+	return clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }

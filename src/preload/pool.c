@@ -131,6 +131,8 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	if (CLV_UNLIKELY(take != CLV_GRAPHS_NOT))
 		return take == CLV_GRAPHS_SERVED;
 	cleave_ptr ptr;
+	clv_threads_note(&s);
+	clv_threads_settle(p);
 	clv_plain_settle(p);
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why == -ENOMEM) && clv_graphs_reclaim(p))
@@ -167,9 +169,11 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct clv_cuda_stream *s, CUresult *result)
 {
 	clv_ipc_block_freed(ptr);
+	if (s)
+		clv_threads_note(s);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
-	if (s && !clv_plain_forget(ptr)) {
+	if (!clv_plain_forget(ptr)) { /* of cuMemAlloc, which can be freed on a stream, too */
 		*result = CUDA_ERROR_INVALID_VALUE;
 		return true;
 	}

@@ -21,8 +21,12 @@ EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 static void stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
 {
 	clv_graphs_stream_ends(p, s);
-	if (clv_device_usable(p, s->device))
-		cleave_stream_destroyed(p->heap, s->device, s->stream);
+	for (int d = 0; d < p->driver->devices; d++) { /* memory of others may have been freed on it */
+		struct clv_heap_usage usage;
+		clv_heap_usage(p->heap, d, &usage);
+		if (usage.held)
+			cleave_stream_destroyed(p->heap, d, s->stream);
+	}
 	clv_cuda_stream_forget(p->driver, s->stream.id);
 }
 

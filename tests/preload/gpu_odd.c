@@ -6,6 +6,7 @@
 #include "gpu.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -123,6 +124,47 @@ static void launches(void)
 	GPU(cu.cuStreamDestroy_v2(stream));
 }
 
+static CUcontext of_threads;
+
+static void *short_thread(void *arg)
+{
+	CUdeviceptr ptr;
+	GPU(cu.cuCtxSetCurrent(of_threads));
+	GPU(cu.cuMemAllocAsync(&ptr, 1 << 16, CU_STREAM_PER_THREAD));
+	gpu_fill(ptr, 1 << 16, 1, CU_STREAM_PER_THREAD);
+	GPU(cu.cuMemFreeAsync(ptr, CU_STREAM_PER_THREAD));
+	return arg;
+}
+
+static void run_threads(int count)
+{
+	for (int i = 0; i < count; i++) {
+		pthread_t thread;
+		GPU_TRUE(!pthread_create(&thread, NULL, short_thread, NULL) && !pthread_join(thread, NULL));
+	}
+}
+
+static long resident(void)
+{
+	long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	GPU_TRUE(f && fscanf(f, "%*d %ld", &pages) == 1);
+	fclose(f);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Threads that come and go, each with a default stream of its own, leave nothing. */
+static void short_threads(CUcontext context)
+{
+	of_threads = context;
+	run_threads(100);
+	long before = resident();
+	run_threads(1500);
+	long more = resident() - before;
+	if (more > 16 << 20)
+		printf("1500 threads left %ld MiB\n", more >> 20);
+}
+
 /* A program that writes nothing there is not ended by what we write. */
 static void unread_stderr(void)
 {
@@ -148,6 +190,7 @@ int main(int argc, char **argv)
 	freed_on_a_stream(context);
 	many();
 	launches();
+	short_threads(context);
 	unread_stderr();
 	printf("done\n");
 	return 0;

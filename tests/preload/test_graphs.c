@@ -231,13 +231,15 @@ START_TEST(sixty_graphs_share)
 	size_t outs = 0, base = (size_t)fake.used(0);
 	for (unsigned g = 0; g < GRAPHS; g++) { /* the largest last */
 		size_t size = (g + 1) * (MIB / 4);
+		size_t some = g % 10 ? 4096 : size; /* what is written of it: of every tenth, all */
 		begin(s);
 		CUdeviceptr hidden = get(s, size);
-		fill(s, hidden, 4096, g);
+		fill(s, hidden, some, g);
 		for (int layer = 0; layer < 8; layer++) {
 			CUdeviceptr next = get(s, size), scratch = get(s, 2 * size);
-			fill(s, scratch, 4096, 77);
-			copy(s, next, hidden, 4096);
+			fill(s, scratch, some, 77);
+			fill(s, scratch + 2 * size - some, some, 77);
+			copy(s, next, hidden, some);
 			give(s, scratch);
 			give(s, hidden);
 			hidden = next;
@@ -285,6 +287,32 @@ START_TEST(launches_on_two_streams_take_turns)
 	for (int i = 0; i < 20; i++) {
 		fill(s, a.out, JOB_BYTES, 0);
 		fill(t, b.out, JOB_BYTES, 0);
+		launch(a.exec, s);
+		launch(b.exec, t);
+		holds(s, a.out, JOB_BYTES, 1);
+		holds(t, b.out, JOB_BYTES, 2);
+	}
+	fake.delay(0);
+	give(s, a.out);
+	give(s, b.out);
+	OK(cu.cuGraphExecDestroy(a.exec));
+	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+END_TEST
+
+/* The driver destroys no executable beside a capture: it can be launched from then on as before. */
+START_TEST(what_is_not_destroyed_takes_turns)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job a = make_job(s, 1), b = make_job(s, 2);
+	CUgraph g;
+	begin(t);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuGraphExecDestroy(a.exec));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuGraphExecDestroy(b.exec));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(t, &g));
+	fake.delay(300);
+	for (int i = 0; i < 10; i++) {
 		launch(a.exec, s);
 		launch(b.exec, t);
 		holds(s, a.out, JOB_BYTES, 1);
@@ -424,6 +452,40 @@ START_TEST(an_invalid_capture_leaves_nothing)
 	CUdeviceptr p = get(t, 5 * MIB);
 	give(t, p);
 	OK(cu.cuStreamDestroy_v2(t));
+	finish();
+}
+END_TEST
+
+static CUcontext context_of_test;
+
+static void *end_in_thread(void *stream)
+{
+	CUgraph g;
+	OK(cu.cuCtxSetCurrent(context_of_test));
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, cu.cuStreamEndCapture(stream, &g));
+	return NULL;
+}
+
+/* Which is an error, and the end. */
+START_TEST(an_end_in_the_wrong_thread)
+{
+	CUstream s = start("64MiB");
+	OK(cu.cuCtxGetCurrent(&context_of_test));
+	for (int i = 0; i < 3; i++) {
+		pthread_t thread;
+		CUgraph g;
+		OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		CUdeviceptr p = get(s, 20 * MIB), q = get(s, 900);
+		give(s, p);
+		ck_assert_int_eq(pthread_create(&thread, NULL, end_in_thread, s), 0);
+		pthread_join(thread, NULL);
+		FAILS(401, cu.cuStreamEndCapture(s, &g));
+		give(s, q);
+		p = get(s, 40 * MIB);
+		fill(s, p, 4096, 3);
+		holds(s, p, 4096, 3);
+		give(s, p);
+	}
 	finish();
 }
 END_TEST
@@ -608,7 +670,8 @@ int main(void)
 	const TTest *const tests[] = {captures_and_replays, others_go_on_meanwhile, left_to_the_driver,
 				      an_invalid_capture_leaves_nothing, reuses_within_one_branch_alone, memory_comes_back_with_the_graph,
 				      a_block_of_a_graph_waits_for_it, older_graphs_keep_what_was_theirs,
-				      sixty_graphs_share, launches_on_two_streams_take_turns, the_last_stream_ends, the_last_stream_captures,
+				      an_end_in_the_wrong_thread,
+				      sixty_graphs_share, launches_on_two_streams_take_turns, what_is_not_destroyed_takes_turns, the_last_stream_ends, the_last_stream_captures,
 				      the_last_stream_captures_and_ends, threads_launch_at_once,
 				      out_of_memory_in_a_capture, frees_from_before_the_capture,
 				      free_memory_stays_free_beside_graphs,
