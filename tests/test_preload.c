@@ -99,6 +99,25 @@ START_TEST(exceptions_pass)
 }
 END_TEST
 
+/* What a driver's library has is used, what it lacks is not called, and is not found. */
+START_TEST(a_driver_that_lacks_functions)
+{
+	char line[1024], with[2048];
+	const char *folder = need("CLEAVE_PROGRAMS");
+	snprintf(line, sizeof(line), "exec %s/quiet-lacking %s/liblacking.so", folder, folder);
+	struct cli_result plain = cli_shell(line);
+	ck_assert_msg(plain.status == 0 && strstr(plain.out, "absent: 1 1\nnot for everybody: 1\n"), "%s", plain.out);
+	static const char *const settings[] = {"", "off", "driver:any", "serve:all"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(settings); i++) {
+		snprintf(with, sizeof(with), "LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 CLEAVE_CONF=%s %s",
+			 need("CLEAVE_PRELOAD"), settings[i], line);
+		struct cli_result r = cli_shell(with);
+		ck_assert_msg(r.status == 0 && !strcmp(r.out, plain.out), "%s: status %d\n%s%s", settings[i], r.status, r.out,
+			      r.err);
+	}
+}
+END_TEST
+
 /* List, table and exports are one: every hook is exported, and nothing else but dlsym. */
 START_TEST(what_is_exported_is_the_list)
 {
@@ -131,6 +150,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {programs_of_every_day, a_program_without_cuda, exceptions_pass, what_is_exported_is_the_list};
+	const TTest *const tests[] = {programs_of_every_day, a_program_without_cuda, exceptions_pass,
+				      a_driver_that_lacks_functions, what_is_exported_is_the_list};
 	return cli_suite("preload", tests, CLV_ARRAY_LEN(tests));
 }

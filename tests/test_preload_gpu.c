@@ -31,8 +31,8 @@ static struct cli_result as_in(const struct cli_result *plain, const char *setti
 {
 	struct cli_result r = run(true, settings, program);
 	ck_assert_msg(r.status == 0, "%s %s: status %d\n%s%s", settings, program, r.status, r.out, r.err);
-	ck_assert_msg(!strcmp(r.out, plain->out), "%s %s: prints\n%s\nand without the library\n%s", settings, program, r.out,
-		      plain->out);
+	ck_assert_msg(!strcmp(r.out, plain->out), "%s %s: prints\n%s\nand without the library\n%s", settings, program,
+		      r.out, plain->out);
 	return r;
 }
 
@@ -115,7 +115,8 @@ END_TEST
 
 START_TEST(two_devices)
 {
-	static const char *const settings[] = {"FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on", "FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on,serve:all"};
+	static const char *const settings[] = {"FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on",
+					       "FAKE_CUDA_DEVICES=2 CLEAVE_CONF=stats:on,serve:all"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(settings); i++)
 		ck_assert_uint_gt(count(same(settings[i], "gpu-peers proc").err, " allocations"), 0);
 }
@@ -124,6 +125,13 @@ END_TEST
 START_TEST(children)
 {
 	in_ways(two_ways, "gpu-fork", "CLEAVE_CONF=stats:on", true);
+}
+END_TEST
+
+START_TEST(odd_programs)
+{
+	in_ways(two_ways, "gpu-odd", "CLEAVE_CONF=stats:on", true);
+	in_ways(two_ways, "gpu-odd", "FAKE_CUDA_DELAY_US=3000 CLEAVE_CONF=stats:on,serve:all", true);
 }
 END_TEST
 
@@ -149,7 +157,8 @@ END_TEST
 /* Nothing is served, and that is said once, or not at all if it was asked for. */
 static void passes_through(const char *settings, const char *because)
 {
-	static const char *const programs[] = {"gpu-pool", "gpu-plain", "gpu-threads", "gpu-full", "gpu-fork"};
+	static const char *const programs[] = {"gpu-pool", "gpu-plain", "gpu-threads",
+					       "gpu-full", "gpu-fork",  "gpu-odd"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(programs); i++) {
 		char line[64];
 		snprintf(line, sizeof(line), "%s proc", programs[i]);
@@ -183,7 +192,15 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {pools, plain, threads, full_devices, two_devices, children, contexts, libraries_that_bind_deep,
+	const TTest *const tests[] = {pools,
+				      plain,
+				      threads,
+				      full_devices,
+				      two_devices,
+				      children,
+				      contexts,
+				      odd_programs,
+				      libraries_that_bind_deep,
 				      passed_through,
 				      settings_that_make_no_sense};
 	return cli_suite("preload_gpu", tests, CLV_ARRAY_LEN(tests));

@@ -3,6 +3,7 @@
 
 #include "arena.h"
 #include "cache.h"
+#include "frames.h"
 #include "reclaim.h"
 #include "slab.h"
 #include "space.h"
@@ -96,6 +97,34 @@ void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream)
 	if (slot)
 		clv_slot_record(a, slot);
 	pthread_mutex_unlock(&a->lock);
+}
+
+bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, bool first)
+{
+	struct clv_arena *a = used_arena(heap, device);
+	bool gone = true;
+	if (!a)
+		return true;
+	pthread_mutex_lock(&a->lock);
+	struct clv_slot *slot = clv_slot_find(a, stream.id);
+	if (slot && first) {
+		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
+		clv_caches_flush(a);
+		slot->seq++; /* slots of its slabs are freed without being counted */
+	}
+	if (slot) {
+		clv_slot_record(a, slot);
+		clv_slot_poll(a, slot);
+		gone = slot->completed >= slot->seq;
+	}
+	if (slot && gone) {
+		clv_slabs_orphan(a, slot);
+		clv_slot_drop(a, slot);
+		clv_slabs_reap(a);
+		clv_frames_reap(a);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return gone;
 }
 
 int clv_heap_access(cleave_heap *heap, int device)

@@ -38,6 +38,10 @@ int clv_heap_trim(cleave_heap *heap, int device, uint64_t keep, bool wait, uint6
 /* The stream is about to take no events, since it will capture: what was freed on it is told by one that is recorded now. */
 void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream);
 
+/* Nothing comes on the stream any more, nor is it waited for: its state is dropped once what was freed on it is complete. False:
+ * not yet, to be called again, in the end or from time to time. `first`: for the first time. */
+bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, bool first);
+
 /* Folding, of memory in the order of streams that are apart, `count` of them, whose addresses work may touch again and again
  * as that of graphs does, while nobody cares for what is in it. Other frames are mapped at the addresses of those that no
  * live block touches: frames that have been folded onto before, in the order of the stream `shared`, each once for one call.

@@ -500,8 +500,7 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 
 static CUresult pass_launch(CUgraphExec exec, CUstream stream, bool ptsz)
 {
-	RETRY(r, CLV_PASS_TWIN(ptsz, cuGraphLaunch, exec, stream))
-	return r;
+	return CLV_PASS_TWIN(ptsz, cuGraphLaunch, exec, stream);
 }
 
 /* In turn with all others on these devices. */
@@ -539,7 +538,7 @@ static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bo
 	return again;
 }
 
-static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 {
 	const struct clv_process *p = clv_process_if_open();
 	uint64_t devices = p ? devices_of(exec) : 0;
@@ -561,6 +560,13 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
 		}
 	}
 	return launch_alone(p, devices, &s, exec, stream, ptsz);
+}
+
+/* A trim asks after launches, so it is made without their locks. */
+static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	RETRY(r, launch_once(exec, stream, ptsz))
+	return r;
 }
 
 EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)

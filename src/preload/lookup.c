@@ -7,16 +7,17 @@
  * dlsym itself is a stub without a frame: it asks clv_dlsym_target() where to go on and jumps there, so that glibc sees
  * the caller's return address, on which RTLD_NEXT and RTLD_DEFAULT depend.
  *
- * State: the driver's functions and the map of their addresses, built once under `lock` when libcuda.so.1 is found loaded,
- * constant from then on.
+ * State: the driver's functions and the map of their addresses, built when libcuda.so.1 is found loaded, constant from then
+ * on. No lock is held meanwhile, since the loader has its own, under which libraries start that ask here: of threads that
+ * build at the same time one wins.
  */
 #define _GNU_SOURCE
 #include "preload.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 #define HIDDEN __attribute__((visibility("hidden")))
@@ -73,33 +74,33 @@ enum { HOOK_COUNT = 0 CLV_HOOKS };
 #define MAP_SIZE 1024u /* a power of two, with at least half of it empty; a hook may stand for two addresses */
 _Static_assert(HOOK_COUNT * 4 <= MAP_SIZE, "the map of addresses is too small");
 
-static struct {
+struct library {
 	struct clv_cuda_api api;
 	struct {
 		const void *real;
 		void *hook;
 	} map[MAP_SIZE];
-} driver;
+	bool complete; /* has what Cleave cannot do without */
+};
 
 static const struct clv_cuda_api nothing;
-static _Atomic(const struct clv_cuda_api *) known;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(const struct library *) known;
 
 static unsigned place_of(const void *real)
 {
 	return (unsigned)(clv_mix64((uint64_t)(uintptr_t)real) % MAP_SIZE);
 }
 
-static void map_hook(const void *real, void *hook)
+static void map_hook(struct library *l, const void *real, void *hook)
 {
 	if (!real)
 		return;
 	unsigned i = place_of(real);
-	while (driver.map[i].real && driver.map[i].real != real)
+	while (l->map[i].real && l->map[i].real != real)
 		i = (i + 1) % MAP_SIZE;
-	if (!driver.map[i].real) { /* of two names for one function, the first */
-		driver.map[i].real = real;
-		driver.map[i].hook = hook;
+	if (!l->map[i].real) { /* of two names for one function, the first */
+		l->map[i].real = real;
+		l->map[i].hook = hook;
 	}
 }
 
@@ -108,42 +109,59 @@ static void *resolve(void *lib, const char *name)
 	return next_dlsym()(lib, name);
 }
 
+static bool build(struct library *l, void *lib)
+{
+	struct clv_error err = {""};
+	l->complete = clv_cuda_api_load(&l->api, resolve, lib, &err);
+	/* what we call, and what cuGetProcAddress answers, if another library stands between */
+#define CLV_HOOK_NAME_(name)                                                                                           \
+	map_hook(l, *(void **)&l->api.name, (void *)(name));                                                           \
+	map_hook(l, libc_dlsym()(lib, #name), (void *)(name));
+	CLV_HOOKS
+#undef CLV_HOOK_NAME_
+	const struct library *none = NULL;
+	bool first = atomic_compare_exchange_strong(&known, &none, l);
+	if (first && !l->complete)
+		clv_say("%s: memory is left to the driver", err.text);
+	return first;
+}
+
 /* The library must be loaded already: nothing is loaded for our sake. */
 static const struct clv_cuda_api *find_driver(void)
 {
 	void *lib = next_dlsym() ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
 	if (!lib)
 		return &nothing;
-	pthread_mutex_lock(&lock);
-	const struct clv_cuda_api *api = atomic_load_explicit(&known, memory_order_relaxed);
-	if (!api) {
-		struct clv_error err = {""};
-		if (!clv_cuda_api_load(&driver.api, resolve, lib, &err))
-			CLV_SAY_ONCE("%s: memory is left to the driver", err.text);
-		/* what we call, and what cuGetProcAddress answers, if another library stands between */
-#define CLV_HOOK_NAME_(name)                                                                                           \
-	map_hook(*(void **)&driver.api.name, (void *)(name));                                                          \
-	map_hook(libc_dlsym()(lib, #name), (void *)(name));
-		CLV_HOOKS
-#undef CLV_HOOK_NAME_
-		api = &driver.api;
-		atomic_store_explicit(&known, api, memory_order_release);
+	void *pages = mmap(NULL, sizeof(struct library), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pages == MAP_FAILED) {
+		dlclose(lib);
+		return &nothing;
 	}
-	pthread_mutex_unlock(&lock);
-	return api;
+	if (!build(pages, lib)) {
+		munmap(pages, sizeof(struct library));
+		dlclose(lib);
+	}
+	return &atomic_load_explicit(&known, memory_order_acquire)->api;
 }
 
 const struct clv_cuda_api *clv_real(void)
 {
-	const struct clv_cuda_api *api = atomic_load_explicit(&known, memory_order_acquire);
-	return CLV_LIKELY(api != NULL) ? api : find_driver();
+	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
+	return CLV_LIKELY(l != NULL) ? &l->api : find_driver();
+}
+
+bool clv_real_is_complete(void)
+{
+	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
+	return l && l->complete;
 }
 
 void *clv_hook_of(const void *real)
 {
-	for (unsigned i = place_of(real); driver.map[i].real; i = (i + 1) % MAP_SIZE)
-		if (driver.map[i].real == real)
-			return driver.map[i].hook;
+	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
+	for (unsigned i = place_of(real); l && l->map[i].real; i = (i + 1) % MAP_SIZE)
+		if (l->map[i].real == real)
+			return l->map[i].hook;
 	return NULL;
 }
 
@@ -163,20 +181,14 @@ static bool is_hook_name(const char *name)
 
 /* ---- dlsym ---- */
 
-/* The name of a hook, from a handle or RTLD_DEFAULT. */
+/* The name of a hook, from a handle or RTLD_DEFAULT. Our own export is not to be seen, but what is behind it, if anything. */
 static void *answer(void *handle, const char *name)
 {
 	dlsym_fn *next = next_dlsym();
 	void *found = next(handle, name);
-	if (!found)
-		return NULL;
-	if (clv_real() == &nothing) { /* what was found may be our own export, which is not to be seen */
-		if (is_hook(found))
-			found = libc_dlsym()(RTLD_NEXT, name); /* another library's dlsym would look after itself */
-		__asm__ volatile("" : "+r"(found)); /* no tail call: it is after us that is looked, not after the caller */
-		return found;
-	}
-	void *hook = clv_hook_of(found);
+	if (is_hook(found))
+		found = libc_dlsym()(RTLD_NEXT, name); /* another library's dlsym would look after itself */
+	void *hook = found && clv_real() != &nothing ? clv_hook_of(found) : NULL;
 	return hook ? hook : found;
 }
 

@@ -3,7 +3,7 @@
  * plain: cuMemAlloc. Libraries query, export and register what they get from it, so it is the driver's affair, tried again
  * after a trim; it is served from the heap under serve:all, and by default in a program that uses nothing else.
  *
- * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served. A block that
+ * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served, by address. A block that
  * is freed while a stream somewhere captures, so that the device cannot be waited for, stays in it, and stays a block,
  * until that can be done.
  */
@@ -20,51 +20,85 @@
 #define EXPORTED __attribute__((visibility("default")))
 #define PITCH 512u /* as the driver's for every width on the GPUs seen */
 
+#define BUCKETS_MIN 256u
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plain {
 	CUdeviceptr ptr;
 	CUcontext context; /* NULL: not from cuMemAlloc, and here only since it waits */
 	int device;
 	bool waits; /* freed by the program */
-} *blocks;
-static _Atomic size_t count;
-static size_t room;
-static _Atomic size_t waiting;
+	struct plain *next;
+} * *buckets;
+static size_t bucket_count; /* a power of two */
+static _Atomic size_t count, waiting;
 
-/* With the lock held. */
-static bool add(struct plain block)
+/* With the lock held, as all of these. */
+static struct plain **bucket_of(CUdeviceptr ptr)
 {
-	if (count == room) {
-		size_t more = room ? room * 2 : 256;
-		struct plain *grown = clv_meta_realloc(blocks, more * sizeof(*blocks));
-		if (!grown)
-			return false;
-		blocks = grown;
-		room = more;
-	}
-	blocks[count++] = block;
+	return &buckets[clv_mix64(ptr) & (bucket_count - 1)];
+}
+
+static bool grow(void)
+{
+	size_t before = bucket_count, more = before ? before * 2 : BUCKETS_MIN;
+	struct plain **old = buckets, **grown = clv_meta_zalloc(more * sizeof(struct plain *));
+	if (!grown)
+		return old != NULL; /* longer chains are slower, not wrong */
+	buckets = grown;
+	bucket_count = more;
+	for (size_t i = 0; i < before; i++)
+		for (struct plain *b = old[i], *next; b; b = next) {
+			next = b->next;
+			b->next = *bucket_of(b->ptr);
+			*bucket_of(b->ptr) = b;
+		}
+	clv_meta_free(old);
 	return true;
+}
+
+static struct plain *add(CUdeviceptr ptr, CUcontext context, int device)
+{
+	if (count >= bucket_count && !grow())
+		return NULL;
+	struct plain *b = clv_meta_alloc(sizeof(*b));
+	if (!b)
+		return NULL;
+	*b = (struct plain){ptr, context, device, false, *bucket_of(ptr)};
+	*bucket_of(ptr) = b;
+	count++;
+	return b;
 }
 
 static struct plain *find(CUdeviceptr ptr)
 {
-	for (size_t i = count; i--;)
-		if (blocks[i].ptr == ptr)
-			return &blocks[i];
-	return NULL;
+	struct plain *b = buckets ? *bucket_of(ptr) : NULL;
+	while (b && b->ptr != ptr)
+		b = b->next;
+	return b;
 }
 
 static void take_out(struct plain *b)
 {
+	struct plain **link = bucket_of(b->ptr);
+	while (*link != b)
+		link = &(*link)->next;
+	*link = b->next;
 	if (b->waits)
 		atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
-	*b = blocks[--count];
+	count--;
+	clv_meta_free(b);
 }
+
+/* Each block, which may be taken out meanwhile. */
+#define FOR_EACH(b, next_)                                                                                             \
+	for (size_t i_ = 0; i_ < bucket_count; i_++)                                                                   \
+		for (struct plain *b = buckets[i_], *next_; b && (next_ = b->next, true); b = next_)
 
 static bool remember(CUdeviceptr ptr, CUcontext context, int device)
 {
 	pthread_mutex_lock(&lock);
-	bool done = add((struct plain){ptr, context, device, false});
+	bool done = add(ptr, context, device);
 	pthread_mutex_unlock(&lock);
 	return done;
 }
@@ -88,13 +122,15 @@ static bool let_wait(CUdeviceptr ptr, int device)
 {
 	pthread_mutex_lock(&lock);
 	struct plain *b = find(ptr);
-	bool first = b ? !b->waits : add((struct plain){ptr, NULL, device, false});
-	if (first) {
-		find(ptr)->waits = true;
+	bool first = !b || !b->waits;
+	if (!b)
+		b = add(ptr, NULL, device);
+	if (b && first) {
+		b->waits = true;
 		atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&lock);
-	return first;
+	return b && first;
 }
 
 #define SETTLED_AT_ONCE 64u
@@ -104,9 +140,9 @@ static unsigned some_waiting(int device, CUdeviceptr *some)
 {
 	unsigned n = 0;
 	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < count && n < SETTLED_AT_ONCE; i++)
-		if (blocks[i].waits && blocks[i].device == device)
-			some[n++] = blocks[i].ptr;
+	FOR_EACH(b, next)
+	if (n < SETTLED_AT_ONCE && b->waits && b->device == device)
+		some[n++] = b->ptr;
 	pthread_mutex_unlock(&lock);
 	return n;
 }
@@ -143,12 +179,14 @@ void clv_plain_settle(const struct clv_process *p)
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
 {
 	pthread_mutex_lock(&lock);
-	for (size_t i = count; i--;)
-		if (blocks[i].context == context) {
-			clv_ipc_block_freed(blocks[i].ptr);
-			cleave_free(p->heap, blocks[i].ptr, CLEAVE_STREAM_ANY);
-			take_out(&blocks[i]);
-		}
+	FOR_EACH(b, next)
+	{
+		if (b->context != context)
+			continue;
+		clv_ipc_block_freed(b->ptr);
+		cleave_free(p->heap, b->ptr, CLEAVE_STREAM_ANY);
+		take_out(b);
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -174,6 +212,8 @@ static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 	cleave_ptr ptr;
 	clv_plain_settle(p);
 	int why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
+	if (why == -ENOMEM && clv_graphs_reclaim(p))
+		why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
 	if (why == -ENOMEM) {
 		clv_report_failure(p, s.device);
 		*result = CUDA_ERROR_OUT_OF_MEMORY;

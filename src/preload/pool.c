@@ -11,6 +11,7 @@
 static struct {
 	_Atomic(CUmemoryPool) initial, current; /* NULL: not asked yet */
 } pools[DEVICES_MAX];
+static _Atomic unsigned changes; /* of which pool is current */
 
 /* ---- which pool is which ---- */
 
@@ -30,9 +31,12 @@ static CUmemoryPool current_of(int device)
 	CUmemoryPool pool = atomic_load_explicit(&pools[device].current, memory_order_acquire);
 	if (CLV_LIKELY(pool != NULL))
 		return pool;
+	unsigned before = atomic_load(&changes);
 	if (CLV_PASS(cuDeviceGetMemPool, &pool, device) != CUDA_SUCCESS)
 		return NULL;
-	atomic_store_explicit(&pools[device].current, pool, memory_order_release);
+	atomic_store(&pools[device].current, pool);
+	if (atomic_load(&changes) != before) /* the answer may be from before the change */
+		atomic_store(&pools[device].current, NULL);
 	return pool;
 }
 
@@ -53,8 +57,9 @@ int clv_pool_device(const struct clv_process *p, CUmemoryPool pool)
 /* The driver's answer decides at the next request. */
 static void ask_again(void)
 {
+	atomic_fetch_add(&changes, 1);
 	for (int d = 0; d < DEVICES_MAX; d++)
-		atomic_store_explicit(&pools[d].current, NULL, memory_order_release);
+		atomic_store(&pools[d].current, NULL);
 }
 
 EXPORTED CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
@@ -126,6 +131,8 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	if (CLV_UNLIKELY(take != CLV_GRAPHS_NOT))
 		return take == CLV_GRAPHS_SERVED;
 	cleave_ptr ptr;
+	clv_threads_note(&s);
+	clv_threads_settle(p);
 	clv_plain_settle(p);
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why == -ENOMEM) && clv_graphs_reclaim(p))
@@ -162,6 +169,8 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct clv_cuda_stream *s, CUresult *result)
 {
 	clv_ipc_block_freed(ptr);
+	if (s)
+		clv_threads_note(s);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
 	if (!clv_plain_forget(ptr)) { /* of cuMemAlloc, which can be freed on a stream, too */

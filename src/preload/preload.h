@@ -6,6 +6,7 @@
  *   state     settings, the heap, fork, what is passed through and why
  *   pool      stream-ordered memory of the default pool
  *   plain     cuMemAlloc and cuMemFree
+ *   threads   default streams that end with their threads
  *   pinned    page-locked host memory
  *   answers   what the driver would say of our memory if it knew
  *   watch     streams, contexts and peers that come and go
@@ -34,6 +35,8 @@
 
 /* The functions of the libcuda.so.1 that is loaded; all NULL if none is. */
 const struct clv_cuda_api *clv_real(void);
+/* It has all that Cleave cannot do without; if not, that has been said. */
+bool clv_real_is_complete(void);
 
 /* Calls the driver's own function; without one, as a program without a driver would be answered. */
 #define CLV_PASS(name, ...) (clv_real()->name ? clv_real()->name(__VA_ARGS__) : CUDA_ERROR_NOT_INITIALIZED)
@@ -96,6 +99,19 @@ void clv_plain_settle(const struct clv_process *p);
 /* Before a block is freed, by whatever call; nothing if it is none of these. False: it has been freed, and waits. */
 bool clv_plain_forget(CUdeviceptr ptr);
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
+
+/* ---- threads ---- */
+
+/* The thread has used a stream: if that is its default stream, it ends with the thread. */
+void clv_threads_note_now(const struct clv_cuda_stream *s);
+static inline void clv_threads_note(const struct clv_cuda_stream *s)
+{
+	if (s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD)
+		clv_threads_note_now(s);
+}
+
+/* Drops what is known of streams of threads that have ended. One load if there are few. */
+void clv_threads_settle(const struct clv_process *p);
 
 /* ---- pinned ---- */
 

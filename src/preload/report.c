@@ -8,8 +8,10 @@
 
 #include "../base/size_text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,15 +26,27 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned reported, left_out;
 static time_t last_report;
 
+/* Nobody may be reading any more: that ends no program which would not have written there itself. */
 static void write_all(const char *text, size_t len)
 {
+	sigset_t pipe, before, pending;
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigpending(&pending);
+	bool blocked = !sigismember(&pending, SIGPIPE) && !pthread_sigmask(SIG_BLOCK, &pipe, &before);
 	while (len) {
 		ssize_t n = write(STDERR_FILENO, text, len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EPIPE && blocked)
+			sigtimedwait(&pipe, NULL, &(struct timespec){0});
 		if (n <= 0)
-			return;
+			break;
 		text += n;
 		len -= (size_t)n;
 	}
+	if (blocked)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void clv_say(const char *fmt, ...)
@@ -83,9 +97,10 @@ void clv_report_stats(const struct clv_process *p)
 		if (!usage.held_peak || cleave_heap_get_stats(p->heap, d, &s))
 			continue;
 		char live[32], live_peak[32], held[32], held_peak[32], metadata[32];
-		clv_say("process %ld, device %d: live %s (peak %s), held %s (peak %s), %" PRIu64 " allocations, %" PRIu64
-			" frees, %" PRIu64 " failures; frames: %" PRIu64 " created, %" PRIu64 " released, %" PRIu64
-			" moved; waits: %" PRIu64 " on the device, %" PRIu64 " of the host; metadata %s",
+		clv_say("process %ld, device %d: live %s (peak %s), held %s (peak %s), %" PRIu64
+			" allocations, %" PRIu64 " frees, %" PRIu64 " failures; frames: %" PRIu64 " created, %" PRIu64
+			" released, %" PRIu64 " moved; waits: %" PRIu64 " on the device, %" PRIu64
+			" of the host; metadata %s",
 			(long)getpid(), d, clv_size_print(s.live_bytes, live, sizeof(live)),
 			clv_size_print(s.live_peak_bytes, live_peak, sizeof(live_peak)),
 			clv_size_print(s.held_bytes, held, sizeof(held)),

@@ -44,7 +44,7 @@ static bool cuda_is_up(void)
 {
 	int count = 0;
 	const struct clv_cuda_api *real = clv_real();
-	return real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
+	return clv_real_is_complete() && real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
 }
 
 /* With the lock held. */
@@ -126,8 +126,11 @@ uint64_t clv_trim(int device, bool wait)
 	const struct clv_process *p = clv_process_if_open();
 	uint64_t sum = 0;
 	if (p) {
-		clv_graphs_settle(p);
 		clv_plain_settle(p);
+		if (wait)
+			clv_graphs_reclaim(p);
+		else
+			clv_graphs_settle(p);
 	}
 	for (int d = 0; p && d < p->driver->devices; d++) {
 		uint64_t bytes = 0;

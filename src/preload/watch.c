@@ -21,8 +21,12 @@ EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 static void stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
 {
 	clv_graphs_stream_ends(p, s);
-	if (clv_device_usable(p, s->device))
-		cleave_stream_destroyed(p->heap, s->device, s->stream);
+	for (int d = 0; d < p->driver->devices; d++) { /* memory of others may have been freed on it */
+		struct clv_heap_usage usage;
+		clv_heap_usage(p->heap, d, &usage);
+		if (usage.held)
+			cleave_stream_destroyed(p->heap, d, s->stream);
+	}
 	clv_cuda_stream_forget(p->driver, s->stream.id);
 }
 
@@ -52,16 +56,6 @@ static void context_goes(const struct clv_process *p, CUcontext context, bool al
 	clv_ipc_context_gone(p, context);
 }
 
-EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
-{
-	const struct clv_process *p = context ? clv_process_if_open() : NULL;
-	if (p) { /* while the driver still knows it */
-		clv_cuda_synchronize(p->driver, -1, context);
-		context_goes(p, context, true);
-	}
-	return CLV_PASS(cuCtxDestroy_v2, context);
-}
-
 static bool is_active(CUdevice device)
 {
 	unsigned int flags;
@@ -77,6 +71,25 @@ static CUcontext primary_of(CUdevice device)
 		return NULL;
 	CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
 	return context;
+}
+
+/* Such a context the driver does not destroy. */
+static bool is_primary(const struct clv_process *p, CUcontext context)
+{
+	for (int d = 0; d < p->driver->devices; d++)
+		if (primary_of(d) == context)
+			return true;
+	return false;
+}
+
+EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
+{
+	const struct clv_process *p = context ? clv_process_if_open() : NULL;
+	if (p && !is_primary(p, context)) { /* while the driver still knows it */
+		clv_cuda_synchronize(p->driver, -1, context);
+		context_goes(p, context, true);
+	}
+	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 
 EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
@@ -109,7 +122,8 @@ EXPORTED CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	const struct clv_process *p = r == CUDA_SUCCESS ? clv_process() : NULL;
 	CUdevice reader, owner;
 	CUcontext top;
-	if (!p || CLV_PASS(cuCtxGetDevice, &reader) != CUDA_SUCCESS || CLV_PASS(cuCtxPushCurrent_v2, peer) != CUDA_SUCCESS)
+	if (!p || CLV_PASS(cuCtxGetDevice, &reader) != CUDA_SUCCESS ||
+	    CLV_PASS(cuCtxPushCurrent_v2, peer) != CUDA_SUCCESS)
 		return r;
 	CUresult known = CLV_PASS(cuCtxGetDevice, &owner);
 	CLV_PASS(cuCtxPopCurrent_v2, &top);
