@@ -141,6 +141,11 @@ def server(part):
         ports = {label: int(racer.ready.group(1)) for label, racer in racers.items()}
         for port in ports.values():
             slice_of(port, range(1000, 1003))
+        # Does a server agree with itself? Otherwise that the two differ says nothing.
+        unsteady = {}
+        for label, port in ports.items():
+            once, again = (slice_of(port, range(2000, 2003))[0] for _ in range(2))
+            unsteady[label] = sum(a != b for a, b in zip(once, again))
         first = 0
         # Leaves room for one more slice, and to look at the servers' statistics.
         while min(seconds.values()) < wanted and part.left() > 30:
@@ -165,6 +170,8 @@ def server(part):
     part.note(seconds=seconds, tokens_per_s=rate, ratio=ratio, slice_ratios=ratios, requests=compared, stats=stats)
     part.check("the library is loaded in one server", stats["cleave"]["preloaded"] and not stats["native"]["preloaded"])
     part.served(racers["cleave"].ended, tokens)
+    part.note(unsteady=unsteady)
+    part.check("native gives the same answers twice", unsteady["native"] == 0, unsteady)
     part.check("the same answers", compared and different == 0, f"{different} of {compared} differ")
     part.check("tokens/s at least 0.98 of native", ratio >= 0.98, f"{ratio:.3f}")
     part.check("served long enough", min(seconds.values()) >= wanted, f"{min(seconds.values()):.0f} of {wanted} s")

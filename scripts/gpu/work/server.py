@@ -22,6 +22,10 @@ SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 class Model:
     def __init__(self, args):
         self.device = torch.device(args.device)
+        # Sums in an order that does not change from run to run, so that answers can be compared.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
         config = Qwen3MoeConfig(
             vocab_size=32000, hidden_size=args.hidden, intermediate_size=3 * args.hidden, moe_intermediate_size=args.hidden // 8 * 3,
             num_hidden_layers=args.layers, num_attention_heads=args.hidden // 64, num_key_value_heads=4, head_dim=128,
