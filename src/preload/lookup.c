@@ -130,8 +130,10 @@ static bool build(struct library *l, void *lib)
 static const struct clv_cuda_api *find_driver(void)
 {
 	void *lib = next_dlsym() ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
-	if (!lib)
+	if (!lib) {
+		dlerror(); /* the program did not ask for it */
 		return &nothing;
+	}
 	void *pages = mmap(NULL, sizeof(struct library), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pages == MAP_FAILED) {
 		dlclose(lib);
