@@ -48,6 +48,8 @@ static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
 		clv_graphs_captured(p, u->id);
 	else if (u->graph)
 		clv_handle_forget(u->graph);
+	if (failed)
+		clv_graphs_ended();
 	clv_meta_free(u);
 	clv_cuda_captures_add(p->driver, -1);
 }

@@ -549,6 +549,29 @@ static void orphan_blocks(struct capture *c)
 	}
 }
 
+/* When a graph or an executable was last destroyed, for the thread that wants to know whether a call of the driver's about it
+ * may still be under way. */
+#define CALLBACKS_NS (100 * 1000 * 1000)
+static _Atomic uint64_t ended_ns;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void clv_graphs_ended(void)
+{
+	atomic_store_explicit(&ended_ns, now_ns(), memory_order_relaxed);
+}
+
+static bool ended_lately(void)
+{
+	uint64_t then = atomic_load_explicit(&ended_ns, memory_order_relaxed);
+	return then && now_ns() - then < CALLBACKS_NS;
+}
+
 /* The driver calls back from a thread of its own, soon: until no more comes for a while. */
 static void wait_for_callbacks(void)
 {
@@ -566,7 +589,8 @@ static bool settle(const struct clv_process *p, bool wait)
 	unsigned branches[CLV_GRAPH_DEVICES] = {0};
 	bool any = false;
 	atomic_store_explicit(&clv_graphs_news, false, memory_order_seq_cst);
-	if (clv_objects_settle(p, wait) && wait)
+	bool released = clv_objects_settle(p, wait);
+	if (wait && (released || ended_lately()))
 		wait_for_callbacks();
 	pthread_mutex_lock(&lock);
 	for (struct capture *c = books.oldest, *newer; c; c = newer) {

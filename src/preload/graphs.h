@@ -60,6 +60,9 @@ bool clv_handle_mark(CUgraph graph, uint64_t devices);
 /* The graph that the handle is a part of in the end, if it is the body of a conditional node; else itself. */
 CUgraph clv_handle_root(CUgraph graph);
 
+/* A graph or an executable has been destroyed: the driver may tell about it soon. */
+void clv_graphs_ended(void);
+
 /* The handle stands for nothing any more. */
 void clv_handle_forget(const void *handle);
 

@@ -357,6 +357,8 @@ static struct handle taken(const void *key)
 
 static CUresult destroyed(struct handle was, CUresult r)
 {
+	if (was.key && r == CUDA_SUCCESS)
+		clv_graphs_ended();
 	if (CLV_LIKELY(r == CUDA_SUCCESS || !was.key))
 		return r;
 	pthread_mutex_lock(&handles_lock);
