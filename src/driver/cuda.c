@@ -296,6 +296,16 @@ unsigned clv_cuda_captures(const struct clv_driver *cuda)
 	return atomic_load_explicit(&cuda_of(cuda)->captures, memory_order_relaxed);
 }
 
+void clv_cuda_capture_lock(struct clv_driver *cuda)
+{
+	pthread_rwlock_wrlock(&cuda_of(cuda)->begins);
+}
+
+void clv_cuda_capture_unlock(struct clv_driver *cuda)
+{
+	pthread_rwlock_unlock(&cuda_of(cuda)->begins);
+}
+
 void clv_cuda_set_virtual(struct clv_driver *cuda, const struct clv_cuda_virtual *ops)
 {
 	cuda_of(cuda)->virtual = *ops;
@@ -325,6 +335,7 @@ static void cuda_close(struct clv_driver *self)
 		clv_meta_free(x);
 	}
 	pthread_mutex_destroy(&c->lock);
+	pthread_rwlock_destroy(&c->begins);
 	clv_meta_free(c->devices);
 	clv_meta_free(c->own_api);
 	clv_meta_free(c);
@@ -452,6 +463,7 @@ struct clv_driver *clv_cuda_open(const struct clv_cuda_config *config, struct cl
 	atomic_init(&c->captures, config->adopt_streams ? 1 : 0);
 	c->opened_ns = clv_cuda_now();
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_rwlock_init(&c->begins, NULL);
 	clv_cuda_new_epoch(c);
 	if (start(c, config, err))
 		return &c->base;

@@ -182,11 +182,8 @@ static CUresult synchronize(struct cuda *c, struct cuda_scope *s)
 	return r;
 }
 
-enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context)
+static enum clv_result synchronize_any(struct cuda *c, int device, CUcontext context)
 {
-	struct cuda *c = cuda_of(cuda);
-	if (!context && (device < 0 || device >= cuda->devices))
-		return CLV_INVALID;
 	/* a context cannot be waited for while one of its streams captures, and which do is not known */
 	if (atomic_load_explicit(&c->captures, memory_order_relaxed))
 		return CLV_CAPTURING;
@@ -213,4 +210,15 @@ enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcont
 		return result;
 	enum clv_result entered = clv_cuda_enter_device(c, device, &s);
 	return entered == CLV_OK ? clv_cuda_result(synchronize(c, &s)) : entered;
+}
+
+enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context)
+{
+	struct cuda *c = cuda_of(cuda);
+	if (!context && (device < 0 || device >= cuda->devices))
+		return CLV_INVALID;
+	pthread_rwlock_rdlock(&c->begins);
+	enum clv_result result = synchronize_any(c, device, context);
+	pthread_rwlock_unlock(&c->begins);
+	return result;
 }

@@ -132,11 +132,9 @@ enum clv_result clv_cuda_event_record(struct clv_driver *self, clv_event event, 
 	struct cuda_scope scope = {0};
 	if (!clv_cuda_enter(c, t.stream.context, &scope))
 		return CLV_GONE;
-	if (captures(c, &t)) {
-		clv_cuda_leave(c, &scope);
-		return CLV_CAPTURING;
-	}
-	result = clv_cuda_result(record(c, e, &t));
+	pthread_rwlock_rdlock(&c->begins);
+	result = captures(c, &t) ? CLV_CAPTURING : clv_cuda_result(record(c, e, &t));
+	pthread_rwlock_unlock(&c->begins);
 	clv_cuda_leave(c, &scope);
 	return result;
 }
@@ -227,6 +225,7 @@ enum clv_result clv_cuda_stream_synchronize(struct clv_driver *self, cleave_stre
 	struct cuda_scope scope = {0};
 	if (!clv_cuda_enter(c, t.stream.context, &scope))
 		return CLV_GONE;
+	pthread_rwlock_rdlock(&c->begins);
 	if (captures(c, &t))
 		result = CLV_CAPTURING;
 	else if (t.stands_for_another)
@@ -234,6 +233,7 @@ enum clv_result clv_cuda_stream_synchronize(struct clv_driver *self, cleave_stre
 	else
 		result = clv_cuda_result(
 			CUDA_TIMED(c, CLV_CALL_stream_synchronize, c->api->cuStreamSynchronize(t.handle)));
+	pthread_rwlock_unlock(&c->begins);
 	clv_cuda_leave(c, &scope);
 	return result;
 }

@@ -67,6 +67,8 @@ struct cuda {
 	struct clv_cuda_virtual virtual; /* set before it is used */
 
 	_Atomic unsigned captures;
+	/* Held while a capture begins, and shared from asking whether a stream captures to a call that ends a capture. */
+	pthread_rwlock_t begins;
 	/* Changes with each stream that is forgotten, and is never that of another driver: what threads remember of streams
 	 * under another number is not looked at. */
 	_Atomic uint64_t epoch;

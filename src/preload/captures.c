@@ -71,11 +71,14 @@ static const struct clv_process *about_to_begin(CUstream stream, bool ptsz, stru
 		clv_heap_stream_mark(p->heap, s->device, s->stream);
 	clv_launches_off(p, s);
 	clv_cuda_captures_add(p->driver, 1);
+	clv_cuda_capture_lock(p->driver);
 	return p;
 }
 
 static CUresult began(const struct clv_process *p, const struct clv_cuda_stream *s, bool own_graph, CUresult r)
 {
+	if (p)
+		clv_cuda_capture_unlock(p->driver);
 	if (p && r == CUDA_SUCCESS)
 		begun(s, own_graph);
 	else if (p)
