@@ -5,8 +5,6 @@
  */
 #include "ipc.h"
 
-#define EXPORTED __attribute__((visibility("default")))
-
 struct block {
 	cleave_ptr start;
 	size_t size;

@@ -8,8 +8,6 @@
 
 #include <pthread.h>
 
-#define EXPORTED __attribute__((visibility("default")))
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct under_way {
 	uint64_t stream_id; /* on which it began */
@@ -120,16 +118,6 @@ static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
 		over(p, s.stream.id, r != CUDA_SUCCESS);
 	return r;
 }
-
-#define TWINS(name, params, fn, ...)                                                                                   \
-	EXPORTED CUresult name params                                                                                  \
-	{                                                                                                              \
-		return fn(__VA_ARGS__, false);                                                                         \
-	}                                                                                                              \
-	EXPORTED CUresult name##_ptsz params                                                                           \
-	{                                                                                                              \
-		return fn(__VA_ARGS__, true);                                                                          \
-	}
 
 TWINS(cuStreamBeginCapture, (CUstream stream), begin, stream)
 TWINS(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), begin_v2, stream, mode)

@@ -122,4 +122,18 @@
 	CLV_HOOKS_WRITTEN(CLV_HOOKS_FIRST_, CLV_HOOKS_FIRST_TWINS_)                                                    \
 	CLV_HOOKS_RETRIED(CLV_HOOKS_FIRST_, CLV_HOOKS_FIRST_TWINS_)
 
+/* Before the definition of each hook. */
+#define EXPORTED __attribute__((visibility("default")))
+
+/* A hook and its twin, of one function that is told which of the two it is for: true, the per-thread one. */
+#define TWINS(name, params, fn, ...)                                                                                   \
+	EXPORTED CUresult name params                                                                                  \
+	{                                                                                                              \
+		return fn(__VA_ARGS__, false);                                                                         \
+	}                                                                                                              \
+	EXPORTED CUresult name##_ptsz params                                                                           \
+	{                                                                                                              \
+		return fn(__VA_ARGS__, true);                                                                          \
+	}
+
 #endif

@@ -19,7 +19,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define LAZY_PEER_ACCESS 1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 #define SAID_MAX 4          /* a program may try again and again */
 

@@ -24,8 +24,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXPORTED __attribute__((visibility("default")))
-
 /* ---- the table of exported blocks ---- */
 
 struct exported {

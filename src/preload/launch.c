@@ -17,7 +17,6 @@
 
 #include <pthread.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define HANDLES_MIN 256u
 
 /* When streams take turns, so many launches are followed by an event at once: the next stream then waits for the launch
@@ -337,7 +336,6 @@ EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
 {
 	UPDATE(CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info));
 }
-
 
 /* What is known of a handle goes before the driver's call, since another thread may get the same one as soon as it is free,
  * and comes back if the driver refuses, as it does of executables beside a capture. */

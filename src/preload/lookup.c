@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define HIDDEN __attribute__((visibility("hidden")))
 
 typedef void *dlsym_fn(void *handle, const char *name);

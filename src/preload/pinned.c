@@ -17,7 +17,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define SMALL_ALIGN 512u /* of blocks below a page */
 #define CONTEXTS_MAX 8u
 

@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define PITCH 512u /* as the driver's for every width on the GPUs seen */
 
 #define BUCKETS_MIN 256u

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define DEVICES_MAX 64
 
 static struct {
@@ -193,16 +192,6 @@ static CUresult free_async(CUdeviceptr ptr, CUstream stream, bool ptsz)
 		return r;
 	return CLV_PASS_TWIN(ptsz, cuMemFreeAsync, ptr, stream);
 }
-
-#define TWINS(name, params, fn, ...)                                                                                   \
-	EXPORTED CUresult name params                                                                                  \
-	{                                                                                                              \
-		return fn(__VA_ARGS__, false);                                                                         \
-	}                                                                                                              \
-	EXPORTED CUresult name##_ptsz params                                                                           \
-	{                                                                                                              \
-		return fn(__VA_ARGS__, true);                                                                          \
-	}
 
 TWINS(cuMemAllocAsync, (CUdeviceptr * out, size_t size, CUstream stream), alloc_async, out, size, stream)
 TWINS(cuMemAllocFromPoolAsync, (CUdeviceptr * out, size_t size, CUmemoryPool pool, CUstream stream), alloc_from_pool, out, size,

@@ -5,8 +5,6 @@
  */
 #include "preload.h"
 
-#define EXPORTED __attribute__((visibility("default")))
-
 /* A call that was out of memory is made again after each trim that gave something back. */
 #define RETRIED(name, params, args)                                                                                    \
 	EXPORTED CUresult name params                                                                                  \

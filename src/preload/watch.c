@@ -4,8 +4,6 @@
  */
 #include "ipc.h"
 
-#define EXPORTED __attribute__((visibility("default")))
-
 EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			      unsigned long long flags)
 {
