@@ -183,6 +183,13 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
 		if (b->context != context)
 			continue;
 		clv_ipc_block_freed(b->ptr);
+		if (clv_cuda_captures(p->driver)) { /* it could not be waited for */
+			b->context = NULL;
+			if (!b->waits)
+				atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
+			b->waits = true;
+			continue;
+		}
 		cleave_free(p->heap, b->ptr, CLEAVE_STREAM_ANY);
 		take_out(b);
 	}
