@@ -650,11 +650,11 @@ START_TEST(context_events)
 	CUevent e = new_event(), none = new_event();
 	CUdeviceptr p;
 	CUgraph graph;
-	OK(cu.cuMemAlloc_v2(&p, 4096));
+	OK(cu.cuMemAlloc_v2(&p, 3 * 4096));
 	OK(cu.cuCtxRecordEvent(current, none));
 	OK(cu.cuEventQuery(none));
 	for (int i = 0; i < 3; i++)
-		OK(cu.cuMemsetD8Async(p, 1, 4096, s[i]));
+		OK(cu.cuMemsetD8Async(p + i * 4096, 1, 4096, s[i]));
 	OK(cu.cuLaunchHostFunc(s[1], wait_until_told, NULL));
 	OK(cu.cuCtxRecordEvent(current, e));
 	OK(cu.cuStreamSynchronize(s[0]));
