@@ -11,4 +11,7 @@ if [ ! -e "$3" ]; then
 	echo "$3 is not there"
 	exit 77
 fi
-"$1" "$2" | diff -u -- "$3" -
+# In a cross build Meson names the emulator, quoted for a shell.
+emulator=()
+eval "emulator=(${MESON_EXE_WRAPPER-})"
+"${emulator[@]}" "$1" "$2" | diff -u -- "$3" -

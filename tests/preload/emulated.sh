@@ -4,14 +4,15 @@
 # emulated.sh PRELOAD FOLDER LIBCUDA_FOLDER
 #
 # The preload library of another architecture under its programs, in an emulator: those without CUDA print the same with it
-# and without, and so do those with CUDA, over the test double of its library, whose memory is then Cleave's. LD_PRELOAD is set for the emulated program, not for the emulator; the programs of this machine that
-# it starts cannot load the library, and say so on stderr.
+# and without, and so do those with CUDA, over the test double of its library, whose memory is then Cleave's. LD_PRELOAD is
+# set for the emulated program, not for the emulator; the programs of this machine that it starts cannot load the library,
+# and say so on stderr.
 set -euo pipefail
 folder=$2 cuda=$3
 # LD_PRELOAD cannot say a path with spaces.
 links=$(mktemp -d)
 trap 'rm -rf -- "$links"' EXIT
-ln -s -- "$1" "$folder/libother.so" "$links"
+ln -s -- "$(realpath -- "$1")" "$folder/libother.so" "$links" # Meson names what it built from where it built
 preload=$links/${1##*/} other=$links/libother.so
 emulator=()
 eval "emulator=($MESON_EXE_WRAPPER)" # Meson quotes it for a shell
