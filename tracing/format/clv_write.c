@@ -28,16 +28,10 @@
 #include "clv.h"
 
 #include "../map.h"
+#include "../output.h"
 #include "clv_format.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include <zstd.h>
 
@@ -56,7 +50,7 @@ struct writer {
 	const struct clv_trace *trace;
 	struct clv_error *err;
 	const char *path;
-	int fd;
+	struct clv_output out;
 	bool failed;         /* the reason is in err; everything after it does nothing */
 	struct bytes chunk;  /* records */
 	struct bytes record; /* fields of the record in the making */
@@ -112,19 +106,10 @@ static void put_signed(struct writer *w, struct bytes *b, uint64_t difference)
 
 static void write_all(struct writer *w, const uint8_t *data, size_t len)
 {
-	while (!w->failed && len) {
-		ssize_t n = write(w->fd, data, len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			w->failed = true;
-			clv_error_set(w->err, "%s: cannot be written: %s", w->path,
-				      n < 0 ? strerror(errno) : "no progress");
-			return;
-		}
-		data += n;
-		len -= (size_t)n;
-	}
+	if (w->failed)
+		return;
+	clv_output_write(&w->out, data, len, w->err);
+	w->failed = w->out.failed;
 }
 
 static void write_header(struct writer *w)
@@ -489,56 +474,17 @@ static void writer_clear(struct writer *w)
 	ZSTD_freeCCtx(w->zstd);
 }
 
-/* Where the file goes: through a symbolic link to what it names; never in the place of a device or a pipe. */
-static char *resolve(const char *path, struct clv_error *err)
-{
-	struct stat st;
-	if (stat(path, &st) != 0) {
-		if (errno == ENOENT)
-			return strdup(path);
-		clv_error_set(err, "%s: %s", path, strerror(errno));
-		return NULL;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		clv_error_set(err, "%s: exists and is not a regular file", path);
-		return NULL;
-	}
-	return realpath(path, NULL);
-}
-
-static bool write_and_rename(struct writer *w, const char *target)
-{
-	char temporary[PATH_MAX];
-	int n = snprintf(temporary, sizeof(temporary), "%s.part%ld", target, (long)getpid());
-	if (n < 0 || (size_t)n >= sizeof(temporary))
-		return clv_error_set(w->err, "%s: the name is too long", w->path);
-	w->fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (w->fd < 0)
-		return clv_error_set(w->err, "%s: cannot be created: %s", w->path, strerror(errno));
-	write_trace(w);
-	if (close(w->fd) != 0 && !w->failed) {
-		w->failed = true;
-		clv_error_set(w->err, "%s: cannot be written: %s", w->path, strerror(errno));
-	}
-	if (!w->failed && rename(temporary, target) != 0) {
-		w->failed = true;
-		clv_error_set(w->err, "%s: cannot be created: %s", w->path, strerror(errno));
-	}
-	if (w->failed)
-		unlink(temporary);
-	return !w->failed;
-}
-
 bool clv_trace_write(const struct clv_trace *trace, const char *path, struct clv_error *err)
 {
-	struct writer w = {.trace = trace, .err = err, .path = path, .fd = -1};
-	char *target = resolve(path, err);
-	if (!target)
-		return clv_error_set(err, "%s: out of host memory",
-				     path); /* unless it was something else: that stays */
+	struct writer w = {.trace = trace, .err = err, .path = path};
 	w.zstd = ZSTD_createCCtx();
-	bool ok = w.zstd ? write_and_rename(&w, target) : clv_error_set(err, "%s: out of host memory", path);
+	bool ok = false;
+	if (!w.zstd) {
+		fail_memory(&w);
+	} else if (clv_output_begin(&w.out, path, err)) {
+		write_trace(&w);
+		ok = clv_output_end(&w.out, !w.failed, err);
+	}
 	writer_clear(&w);
-	free(target);
 	return ok;
 }

@@ -72,71 +72,79 @@ struct clv_trace *clv_import_memory(const struct clv_input *in, struct clv_error
 	return clv_import_rmm(in, err);
 }
 
-static struct clv_trace *import_read(const char *path, int fd, size_t size, struct clv_error *err)
+static bool input_read(struct clv_input *in, int fd, size_t size, struct clv_error *err)
 {
 	uint8_t *data = clv_mem_alloc(size);
 	size_t got = 0;
-	if (!data) {
-		clv_error_set(err, "%s: out of host memory", path);
-		return NULL;
-	}
+	if (!data)
+		return clv_error_set(err, "%s: out of host memory", in->name);
 	while (got < size) {
 		ssize_t n = read(fd, data + got, size - got);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			clv_error_set(err, "%s: %s", path, strerror(errno));
+			clv_error_set(err, "%s: %s", in->name, strerror(errno));
 			clv_mem_free(data);
-			return NULL;
+			return false;
 		}
 		if (n == 0)
 			break; /* it became shorter: the importer says where it ends */
 		got += (size_t)n;
 	}
-	const struct clv_input in = {.name = path, .data = data, .size = got};
-	struct clv_trace *trace = clv_import_memory(&in, err);
-	clv_mem_free(data);
-	return trace;
+	in->data = data;
+	in->size = got;
+	return true;
 }
 
-static struct clv_trace *import_mapped(const char *path, int fd, size_t size, struct clv_error *err)
+static bool input_map(struct clv_input *in, int fd, size_t size, struct clv_error *err)
 {
 	void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (map == MAP_FAILED) {
-		clv_error_set(err, "%s: cannot be mapped: %s", path, strerror(errno));
-		return NULL;
-	}
+	if (map == MAP_FAILED)
+		return clv_error_set(err, "%s: cannot be mapped: %s", in->name, strerror(errno));
 	madvise(map, size, MADV_SEQUENTIAL);
-	const struct clv_input in = {.name = path, .data = map, .size = size, .mapped = true};
-	struct clv_trace *trace = clv_import_memory(&in, err);
-	munmap(map, size);
-	return trace;
+	in->data = map;
+	in->size = size;
+	in->mapped = true;
+	return true;
 }
 
-static struct clv_trace *import_fd(const char *path, int fd, struct clv_error *err)
+static bool input_fd(struct clv_input *in, int fd, struct clv_error *err)
 {
 	struct stat st;
-	if (fstat(fd, &st) != 0) {
-		clv_error_set(err, "%s: %s", path, strerror(errno));
-		return NULL;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		clv_error_set(err, "%s: %s, not a regular file", path,
-			      S_ISDIR(st.st_mode) ? "a directory" : "a pipe or device");
-		return NULL;
-	}
-	return (uint64_t)st.st_size <= READ_MAX ? import_read(path, fd, (size_t)st.st_size, err)
-						 : import_mapped(path, fd, (size_t)st.st_size, err);
+	if (fstat(fd, &st) != 0)
+		return clv_error_set(err, "%s: %s", in->name, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return clv_error_set(err, "%s: %s, not a regular file", in->name,
+				     S_ISDIR(st.st_mode) ? "a directory" : "a pipe or device");
+	return ((uint64_t)st.st_size <= READ_MAX ? input_read : input_map)(in, fd, (size_t)st.st_size, err);
+}
+
+bool clv_input_open(struct clv_input *in, const char *path, struct clv_error *err)
+{
+	*in = (struct clv_input){.name = path};
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer must not block */
+	if (fd < 0)
+		return clv_error_set(err, "%s: %s", path, strerror(errno));
+	bool ok = input_fd(in, fd, err);
+	close(fd);
+	return ok;
+}
+
+void clv_input_close(struct clv_input *in)
+{
+	if (in->mapped)
+		munmap((void *)(uintptr_t)in->data, in->size);
+	else
+		clv_mem_free((void *)(uintptr_t)in->data);
+	in->data = NULL;
 }
 
 struct clv_trace *clv_trace_import(const char *path, struct clv_error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer must not block */
-	if (fd < 0) {
-		clv_error_set(err, "%s: %s", path, strerror(errno));
+	struct clv_input in;
+	if (!clv_input_open(&in, path, err))
 		return NULL;
-	}
-	struct clv_trace *trace = import_fd(path, fd, err);
-	close(fd);
+	struct clv_trace *trace = clv_import_memory(&in, err);
+	clv_input_close(&in);
 	return trace;
 }

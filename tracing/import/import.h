@@ -19,6 +19,10 @@ struct clv_input {
 	bool mapped; /* `data` is a private read-only mapping of a file: pages that were read may be given back */
 };
 
+/* Reads or maps a regular file; `path` is borrowed. false: nothing is open. */
+bool clv_input_open(struct clv_input *in, const char *path, struct clv_error *err);
+void clv_input_close(struct clv_input *in);
+
 /* The formats, for callers that know. */
 struct clv_trace *clv_import_torch(const struct clv_input *in, struct clv_error *err);
 struct clv_trace *clv_import_rmm(const struct clv_input *in, struct clv_error *err);
