@@ -58,17 +58,33 @@ void clv_captures_stream_ends(const struct clv_process *p, const struct clv_cuda
 		over(p, s->stream.id, true);
 }
 
-/* What was freed and launched on the stream so far is told by events, as long as they can be recorded on it. From before
- * the driver's call on others know that a stream captures. */
+void clv_captures_abandon(const struct clv_process *p, const struct clv_cuda_stream *s)
+{
+	CUgraph graph = NULL;
+	pthread_mutex_lock(&lock);
+	const struct under_way *u = under_way;
+	while (u && u->stream_id != s->stream.id)
+		u = u->next;
+	pthread_mutex_unlock(&lock);
+	if (!u)
+		return;
+	/* from another thread than it began in it fails, and ends the capture all the same */
+	if (CLV_PASS(cuStreamEndCapture, (CUstream)(uintptr_t)s->stream.handle, &graph) == CUDA_SUCCESS && graph)
+		CLV_PASS(cuGraphDestroy, graph);
+	over(p, s->stream.id, true);
+}
+
+/* What was freed on the stream so far, and launched on any that may join the capture, is told by events, as long as they can be
+ * recorded. From before that on others know that a stream captures. */
 static const struct clv_process *about_to_begin(CUstream stream, bool ptsz, struct clv_cuda_stream *s)
 {
 	const struct clv_process *p = clv_process();
 	if (!p || clv_cuda_stream(p->driver, stream, ptsz, s) != CUDA_SUCCESS)
 		return NULL;
+	clv_cuda_captures_add(p->driver, 1);
 	if (clv_device_usable(p, s->device))
 		clv_heap_stream_mark(p->heap, s->device, s->stream);
-	clv_launches_off(p, s);
-	clv_cuda_captures_add(p->driver, 1);
+	clv_launches_tell(p);
 	clv_cuda_capture_lock(p->driver);
 	return p;
 }

@@ -66,9 +66,11 @@ void clv_graphs_ended(void);
 /* The handle stands for nothing any more. */
 void clv_handle_forget(const void *handle);
 
-/* Nothing can be put on the stream from here on, since it captures or ends: what was launched there last is told by an
- * event. */
+/* Nothing can be put on the stream from here on, since it ends: what was launched there last is told by an event. */
 void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* A capture begins, and any stream may join it later: the same for what was launched last, wherever that was. */
+void clv_launches_tell(const struct clv_process *p);
 
 /* What is known of launches on a device up to now: none is under way; an event, recorded now, comes after them; neither,
  * ask again later. */

@@ -460,7 +460,8 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	l->name = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD ? NULL : handle;
 	/* a thread's default stream is not to be named by others */
 	bool of_thread = s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
-	if (CLV_UNLIKELY(l->eager || of_thread)) {
+	/* nor is one that may join a capture */
+	if (CLV_UNLIKELY(l->eager || of_thread || clv_cuda_captures(p->driver))) {
 		l->eager -= l->eager != 0;
 		record_last(p, device, l);
 	}
@@ -498,6 +499,17 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 	}
 }
 
+void clv_launches_tell(const struct clv_process *p)
+{
+	if (!clv_graphs_launches())
+		return;
+	for (int d = 0; d < p->driver->devices && d < CLV_GRAPH_DEVICES; d++) {
+		pthread_mutex_lock(&lasts[d].lock);
+		record_last(p, d, &lasts[d]);
+		pthread_mutex_unlock(&lasts[d].lock);
+	}
+}
+
 static CUresult pass_launch(CUgraphExec exec, CUstream stream, bool ptsz)
 {
 	return CLV_PASS_TWIN(ptsz, cuGraphLaunch, exec, stream);
@@ -522,13 +534,13 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 }
 
 /* The common case, in which every 50 ns are 1 % of a launch: memory of one device, and the stream that was last there. */
-static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
+static bool launch_again(const struct clv_process *p, uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
 {
 	if (!clv_is_pow2(devices))
 		return false;
 	struct last *l = &lasts[clv_log2(devices)];
 	pthread_mutex_lock(&l->lock);
-	bool again = l->name == stream && l->any && !l->eager;
+	bool again = l->name == stream && l->any && !l->eager && !clv_cuda_captures(p->driver);
 	if (again) {
 		*r = pass_launch(exec, stream, ptsz);
 		count_launch(l);
@@ -544,7 +556,7 @@ static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 	uint64_t devices = p ? devices_of(exec) : 0;
 	struct clv_cuda_stream s;
 	CUresult answer;
-	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(devices, exec, stream, ptsz, &answer))
+	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(p, devices, exec, stream, ptsz, &answer))
 		return answer;
 	if (CLV_LIKELY(!devices) || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);
