@@ -156,15 +156,6 @@ CUgraph clv_handle_root(CUgraph graph)
 	return graph;
 }
 
-void clv_handle_forget(const void *handle)
-{
-	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
-		return;
-	pthread_mutex_lock(&handles_lock);
-	drop_handle(handle);
-	pthread_mutex_unlock(&handles_lock);
-}
-
 static uint64_t devices_of(const void *handle)
 {
 	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
@@ -337,8 +328,8 @@ EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
 	UPDATE(CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info));
 }
 
-/* What is known of a handle goes before the driver's call, since another thread may get the same one as soon as it is free,
- * and comes back if the driver refuses, as it does of executables beside a capture. */
+/* What is known of a handle goes before the driver's call, and comes back if the driver refuses, as it does of executables beside
+ * a capture. */
 static struct handle taken(const void *key)
 {
 	struct handle was = {NULL, 0, NULL};
@@ -353,20 +344,44 @@ static struct handle taken(const void *key)
 	return was;
 }
 
+static void put_back(const void *key, uint64_t devices, CUgraph parent)
+{
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = make_handle(key);
+	if (h) {
+		quick_forget(key);
+		h->devices |= devices;
+		h->parent = parent;
+	}
+	pthread_mutex_unlock(&handles_lock);
+}
+
 static CUresult destroyed(struct handle was, CUresult r)
 {
 	if (was.key && r == CUDA_SUCCESS)
 		clv_graphs_ended();
-	if (CLV_LIKELY(r == CUDA_SUCCESS || !was.key))
-		return r;
-	pthread_mutex_lock(&handles_lock);
-	struct handle *h = make_handle(was.key);
-	if (h) {
-		h->devices |= was.devices;
-		h->parent = was.parent;
-	}
-	pthread_mutex_unlock(&handles_lock);
+	else if (was.key)
+		put_back(was.key, was.devices, was.parent);
 	return r;
+}
+
+struct clv_graph_ending clv_graph_ends(CUgraph graph)
+{
+	if (!graph)
+		return (struct clv_graph_ending){0};
+	struct clv_objects objects = clv_objects_take(graph);
+	struct handle was = taken(graph);
+	return (struct clv_graph_ending){graph, was.devices, was.parent, objects};
+}
+
+void clv_graph_ended(const struct clv_graph_ending *was, bool gone)
+{
+	if (gone)
+		clv_objects_drop(was->objects);
+	else
+		clv_objects_keep(was->key, was->objects);
+	if (!gone && (was->devices || was->parent))
+		put_back(was->key, was->devices, was->parent);
 }
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)

@@ -205,17 +205,19 @@ static void let_go(struct worker *w, bool checked)
 		give(b.stream, b.p);
 }
 
+#define OUT 768 /* as no other block */
+
 static void capture(struct worker *w)
 {
 	CUstream s = w->stream[below(w, 3)];
-	size_t size = some_size(w);
+	size_t size = 2 * OUT + some_size(w);
 	CUdeviceptr out, a;
-	OK(cu.cuMemAlloc_v2(&out, 512));
+	OK(cu.cuMemAlloc_v2(&out, OUT));
 	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
 	CUresult r = cu.cuMemAllocAsync(&a, size, s);
 	if (r == CUDA_SUCCESS) {
-		fill(s, a, 512, ++w->value);
-		copy(s, out, a, 512);
+		fill(s, a, OUT, ++w->value);
+		copy(s, out, a, OUT);
 		give(s, a);
 	}
 	if (!below(w, 3))
@@ -223,7 +225,7 @@ static void capture(struct worker *w)
 	CUgraphExec x = end_to_exec(s);
 	if (r == CUDA_SUCCESS) {
 		launch(x, s);
-		look(s, &(struct block){.p = out, .size = 512, .value = w->value});
+		look(s, &(struct block){.p = out, .size = OUT, .value = w->value});
 	}
 	OK(cu.cuGraphExecDestroy(x));
 	OK(cu.cuMemFree_v2(out));
