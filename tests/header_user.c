@@ -4,8 +4,10 @@
  * both where they are used, not only where they are defined.
  */
 #include <cleave/heap.h>
+#include <cleave/plan.h>
 
 int use(cleave_heap *heap);
+int use_plan(uint64_t *offset);
 
 int use(cleave_heap *heap)
 {
@@ -13,4 +15,12 @@ int use(cleave_heap *heap)
 	cleave_stream stream = CLEAVE_STREAM_ANY;
 	int status = cleave_alloc(heap, 0, CLEAVE_STREAM_ANY, 1, &ptr);
 	return status ? status : cleave_free(heap, ptr, stream);
+}
+
+int use_plan(uint64_t *offset)
+{
+	cleave_pack_buffer buffer = {0, 1, 1, 0, CLEAVE_PACK_ANYWHERE, 0, 0};
+	cleave_pack_settings settings = {0};
+	cleave_pack_result result;
+	return cleave_pack(&buffer, 1, &settings, offset, &result, 0, 0);
 }

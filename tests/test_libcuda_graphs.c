@@ -398,7 +398,70 @@ START_TEST(memory_of_a_graph)
 	OK(cu.cuGraphExecDestroy(x));
 	OK(cu.cuStreamSynchronize(s));
 	OK(cu.cuMemFree_v2(plain));
+	OK(cu.cuDeviceGraphMemTrim(0));
 	ck_assert_uint_eq(fake.used(0), 0);
+	OK(cu.cuStreamDestroy_v2(s));
+	ck_assert_ptr_null(fake.leaks());
+}
+END_TEST
+
+/* What a graph allocates and does not free exists from a launch on, until somebody frees it. */
+START_TEST(memory_from_a_launch_on)
+{
+	CUdeviceptr p;
+	CUgraph other;
+	CUgraphExec x, y;
+	CUgraphNode node;
+	start_cuda();
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemAllocAsync(&p, MIB, s));
+	OK(cu.cuMemsetD8Async(p, 7, MIB, s));
+	CUgraph g = end_capture(s);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree_v2(p));
+	x = instantiate(g);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	FAILS(CUDA_ERROR_NOT_SUPPORTED, cu.cuGraphInstantiateWithFlags(&y, g, 0));
+	FAILS(CUDA_ERROR_NOT_SUPPORTED, cu.cuGraphClone(&other, g));
+	OK(cu.cuGraphCreate(&other, 0));
+	FAILS(CUDA_ERROR_NOT_SUPPORTED, cu.cuGraphAddChildGraphNode(&node, other, NULL, 0, g));
+	OK(cu.cuGraphDestroy(other));
+	for (int i = 0; i < 2; i++) {
+		OK(cu.cuGraphLaunch(x, s));
+		FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuGraphLaunch(x, s)); /* it is still there */
+		OK(cu.cuMemFreeAsync(p, s));
+		FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	}
+	OK(cu.cuGraphExecDestroy(x));
+	OK(cu.cuGraphInstantiateWithFlags(&x, g, 1)); /* free on launch */
+	OK(cu.cuGraphLaunch(x, s));
+	OK(cu.cuGraphLaunch(x, s));
+	/* another graph frees it */
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemFreeAsync(p, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	other = end_capture(s);
+	y = instantiate(other);
+	OK(cu.cuGraphLaunch(y, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuGraphLaunch(y, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	OK(cu.cuGraphExecDestroy(y));
+	OK(cu.cuGraphDestroy(other));
+	/* it outlives its graph */
+	OK(cu.cuGraphLaunch(x, s));
+	OK(cu.cuGraphDestroy(g));
+	OK(cu.cuGraphExecDestroy(x));
+	OK(cu.cuStreamSynchronize(s));
+	ck_assert_int_eq(byte_at(p + MIB - 1), 7);
+	OK(cu.cuMemFreeAsync(p, s));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	/* and one that was never launched is gone with it */
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cu.cuMemAllocAsync(&p, MIB, s));
+	OK(cu.cuGraphDestroy(end_capture(s)));
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(p, s));
+	OK(cu.cuStreamSynchronize(s));
 	OK(cu.cuStreamDestroy_v2(s));
 	ck_assert_ptr_null(fake.leaks());
 }
@@ -630,6 +693,7 @@ START_TEST(threads)
 	}
 	OK(cu.cuCtxSynchronize());
 	ck_assert_ptr_null(fake.leaks());
+	OK(cu.cuDeviceGraphMemTrim(0));
 	ck_assert_uint_eq(fake.used(0), 0);
 }
 END_TEST
@@ -672,6 +736,6 @@ START_TEST(context_events)
 END_TEST
 
 CHECK_MAIN("libcuda_graphs", context_events, capture_and_replay, what_a_capture_allows, what_a_capture_forbids,
-	   captures_and_other_threads, legacy_stream_in_a_capture, streams_join, memory_of_a_graph, user_objects,
-	   update_children_and_captured_launches, capture_to_a_graph, launches_overlap, context_goes_while_it_captures,
-	   threads)
+	   captures_and_other_threads, legacy_stream_in_a_capture, streams_join, memory_of_a_graph,
+	   memory_from_a_launch_on, user_objects, update_children_and_captured_launches, capture_to_a_graph,
+	   launches_overlap, context_goes_while_it_captures, threads)

@@ -75,6 +75,10 @@ void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context);
 /* Waits for all work of a context, or (NULL) of every known context of a device. CLV_CAPTURING if that cannot be done now. */
 enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcontext context);
 
+/* The same for a context that is about to be destroyed, also beside captures: of its own streams none may capture any more.
+ * CLV_CAPTURING: one does, and only its other registered streams were waited for. */
+enum clv_result clv_cuda_context_finish(struct clv_driver *cuda, CUcontext context);
+
 /* ---- streams that are not CUDA's ---- */
 
 /* An order of work that the driver cannot be asked about, as that of graphs which share memory: its stream's id has this

@@ -169,6 +169,7 @@
 	X(cuGraphExecDestroy, (CUgraphExec hGraphExec)) \
 	Y(cuGraphUpload, (CUgraphExec hGraphExec, CUstream hStream)) \
 	Y(cuGraphLaunch, (CUgraphExec hGraphExec, CUstream hStream)) \
+	X(cuDeviceGraphMemTrim, (CUdevice device)) \
 	/* code */ \
 	X(cuModuleLoad, (CUmodule *module, const char *fname)) \
 	X(cuModuleLoadData, (CUmodule *module, const void *image)) \

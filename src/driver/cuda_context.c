@@ -3,12 +3,18 @@
 
 #include "../host/meta.h"
 
-void clv_cuda_relax(struct cuda *c, struct cuda_scope *s)
+static void relax(struct cuda *c, struct cuda_scope *s)
 {
-	if (CLV_LIKELY(!atomic_load_explicit(&c->captures, memory_order_relaxed)) || s->exchanged)
+	if (s->exchanged)
 		return;
 	s->before = CU_STREAM_CAPTURE_MODE_RELAXED;
 	s->exchanged = c->api->cuThreadExchangeStreamCaptureMode(&s->before) == CUDA_SUCCESS;
+}
+
+void clv_cuda_relax(struct cuda *c, struct cuda_scope *s)
+{
+	if (CLV_UNLIKELY(atomic_load_explicit(&c->captures, memory_order_relaxed)))
+		relax(c, s);
 }
 
 /* The context cannot go from here until release_context(). False: it is gone. */
@@ -176,10 +182,22 @@ void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context)
 
 static CUresult synchronize(struct cuda *c, struct cuda_scope *s)
 {
-	clv_cuda_relax(c, s);
+	relax(c, s); /* whether or not there is a capture now: one may begin before the call */
 	CUresult r = c->api->cuCtxSynchronize();
 	clv_cuda_leave(c, s);
 	return r;
+}
+
+static enum clv_result synchronize_one(struct cuda *c, CUcontext context)
+{
+	struct cuda_scope s = {0};
+	pthread_mutex_lock(&c->lock);
+	struct cuda_context *x = clv_cuda_context_get(c, context, -1);
+	struct cuda_context_ref ref = {x, x ? atomic_load(&x->generation) : 0};
+	pthread_mutex_unlock(&c->lock);
+	if (x ? !clv_cuda_enter(c, ref, &s) : !make_current(c, context, &s))
+		return CLV_GONE;
+	return clv_cuda_result(synchronize(c, &s));
 }
 
 static enum clv_result synchronize_any(struct cuda *c, int device, CUcontext context)
@@ -188,15 +206,8 @@ static enum clv_result synchronize_any(struct cuda *c, int device, CUcontext con
 	if (atomic_load_explicit(&c->captures, memory_order_relaxed))
 		return CLV_CAPTURING;
 	struct cuda_scope s = {0};
-	if (context) {
-		pthread_mutex_lock(&c->lock);
-		struct cuda_context *x = clv_cuda_context_get(c, context, -1);
-		struct cuda_context_ref ref = {x, x ? atomic_load(&x->generation) : 0};
-		pthread_mutex_unlock(&c->lock);
-		if (x ? !clv_cuda_enter(c, ref, &s) : !make_current(c, context, &s))
-			return CLV_GONE;
-		return clv_cuda_result(synchronize(c, &s));
-	}
+	if (context)
+		return synchronize_one(c, context);
 	enum clv_result result = CLV_OK;
 	bool any = false;
 	for (struct cuda_context *x = atomic_load(&c->contexts); x; x = x->next) {
@@ -220,5 +231,19 @@ enum clv_result clv_cuda_synchronize(struct clv_driver *cuda, int device, CUcont
 	pthread_rwlock_rdlock(&c->begins);
 	enum clv_result result = synchronize_any(c, device, context);
 	pthread_rwlock_unlock(&c->begins);
+	return result;
+}
+
+static void visit_synchronize(void *cuda, const struct clv_cuda_stream *s)
+{
+	clv_cuda_stream_synchronize(cuda, s->stream);
+}
+
+enum clv_result clv_cuda_context_finish(struct clv_driver *cuda, CUcontext context)
+{
+	/* without `begins`: captures of other contexts go on */
+	enum clv_result result = synchronize_one(cuda_of(cuda), context);
+	if (result == CLV_CAPTURING)
+		clv_cuda_streams_each(cuda, context, visit_synchronize, cuda);
 	return result;
 }

@@ -90,16 +90,24 @@ static bool same_context(struct cuda_context_ref a, struct cuda_context_ref b)
 	return a.context == b.context && a.generation == b.generation;
 }
 
-/* In the context of the stream. On failure what was recorded before is still what the event stands for. */
+/* In the context of the stream. On failure what was recorded before is still what the event stands for.
+ *
+ * A stream joins a capture when it waits for an event of that, and nobody calls us about it. An event recorded after that
+ * belongs to the capture, and whatever waits for it joins as well: so beside captures it is recorded in a new one, and counts
+ * only if the stream captures no more than before. */
 static CUresult record(struct cuda *c, struct cuda_event *e, const struct target *t)
 {
-	CUevent event = e->event && same_context(e->context, t->stream.context) ? e->event : NULL, made = NULL;
+	bool beside = atomic_load_explicit(&c->captures, memory_order_relaxed);
+	bool fits = e->event && same_context(e->context, t->stream.context) && !beside;
+	CUevent event = fits ? e->event : NULL, made = NULL;
 	CUresult r = CUDA_SUCCESS;
 	if (!event)
 		r = CUDA_TIMED(c, CLV_CALL_event_create, c->api->cuEventCreate(&made, CU_EVENT_DISABLE_TIMING));
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = CUDA_TIMED(c, CLV_CALL_event_record, c->api->cuEventRecord(event ? event : made, t->handle));
+	if (r == CUDA_SUCCESS && beside && captures(c, t))
+		r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (r == CUDA_SUCCESS) {
 		if (made)
 			unmake(c, e);
@@ -197,7 +205,7 @@ enum clv_result clv_cuda_stream_wait_event(struct clv_driver *self, cleave_strea
 }
 
 /* Whether the legacy stream's own end includes that of the streams it is ordered with is not said anywhere; an event on it
- * does. */
+ * does. And to wait for a stream that has joined a capture meanwhile ends the capture; to wait for an event does not. */
 static CUresult wait_for_all(struct cuda *c, const struct target *t)
 {
 	struct cuda_event e = {0};
@@ -228,7 +236,7 @@ enum clv_result clv_cuda_stream_synchronize(struct clv_driver *self, cleave_stre
 	pthread_rwlock_rdlock(&c->begins);
 	if (captures(c, &t))
 		result = CLV_CAPTURING;
-	else if (t.stands_for_another)
+	else if (t.stands_for_another || atomic_load_explicit(&c->captures, memory_order_relaxed))
 		result = clv_cuda_result(wait_for_all(c, &t));
 	else
 		result = clv_cuda_result(

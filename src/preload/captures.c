@@ -29,7 +29,30 @@ static void begun(const struct clv_cuda_stream *s, bool own_graph)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The capture on this stream is over, if there was one; `failed`: its graph is gone. */
+/* The graph that comes of the capture which began on this stream; NULL: none does. */
+static CUgraph graph_of(uint64_t stream_id)
+{
+	pthread_mutex_lock(&lock);
+	const struct under_way *u = under_way;
+	while (u && u->stream_id != stream_id)
+		u = u->next;
+	CUgraph graph = u ? u->graph : NULL;
+	pthread_mutex_unlock(&lock);
+	return graph;
+}
+
+static bool is_under_way(uint64_t stream_id)
+{
+	pthread_mutex_lock(&lock);
+	const struct under_way *u = under_way;
+	while (u && u->stream_id != stream_id)
+		u = u->next;
+	pthread_mutex_unlock(&lock);
+	return u;
+}
+
+/* The capture on this stream is over, if there was one; `failed`: its graph is gone, and was forgotten before the driver could
+ * give its handle to another. */
 static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
 {
 	pthread_mutex_lock(&lock);
@@ -44,9 +67,7 @@ static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
 		return;
 	if (!failed)
 		clv_graphs_captured(p, u->id);
-	else if (u->graph)
-		clv_handle_forget(u->graph);
-	if (failed)
+	else
 		clv_graphs_ended();
 	clv_meta_free(u);
 	clv_cuda_captures_add(p->driver, -1);
@@ -54,21 +75,35 @@ static void over(const struct clv_process *p, uint64_t stream_id, bool failed)
 
 void clv_captures_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
 {
-	if (CLV_UNLIKELY(clv_cuda_captures(p->driver)))
-		over(p, s->stream.id, true);
+	if (CLV_LIKELY(!clv_cuda_captures(p->driver)))
+		return;
+	struct clv_graph_ending graph = clv_graph_ends(graph_of(s->stream.id));
+	clv_graph_ended(&graph, true);
+	over(p, s->stream.id, true);
 }
 
-/* What was freed and launched on the stream so far is told by events, as long as they can be recorded on it. From before
- * the driver's call on others know that a stream captures. */
+void clv_captures_abandon(const struct clv_process *p, const struct clv_cuda_stream *s)
+{
+	CUgraph graph = NULL;
+	if (!is_under_way(s->stream.id))
+		return;
+	clv_captures_stream_ends(p, s);
+	/* from another thread than it began in it fails, and ends the capture all the same */
+	if (CLV_PASS(cuStreamEndCapture, (CUstream)(uintptr_t)s->stream.handle, &graph) == CUDA_SUCCESS && graph)
+		CLV_PASS(cuGraphDestroy, graph);
+}
+
+/* What was freed on the stream so far, and launched on any that may join the capture, is told by events, as long as they can be
+ * recorded. From before that on others know that a stream captures. */
 static const struct clv_process *about_to_begin(CUstream stream, bool ptsz, struct clv_cuda_stream *s)
 {
 	const struct clv_process *p = clv_process();
 	if (!p || clv_cuda_stream(p->driver, stream, ptsz, s) != CUDA_SUCCESS)
 		return NULL;
+	clv_cuda_captures_add(p->driver, 1);
 	if (clv_device_usable(p, s->device))
 		clv_heap_stream_mark(p->heap, s->device, s->stream);
-	clv_launches_off(p, s);
-	clv_cuda_captures_add(p->driver, 1);
+	clv_launches_tell(p);
 	clv_cuda_capture_lock(p->driver);
 	return p;
 }
@@ -112,9 +147,12 @@ static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
 	const struct clv_process *p = clv_process_if_open();
 	struct clv_cuda_stream s;
 	bool known = p && clv_cuda_captures(p->driver) && clv_cuda_stream(p->driver, stream, ptsz, &s) == CUDA_SUCCESS;
+	struct clv_graph_ending was = clv_graph_ends(known ? graph_of(s.stream.id) : NULL);
 	CUresult r = CLV_PASS_TWIN(ptsz, cuStreamEndCapture, stream, graph);
 	/* not every call that fails ends the capture; one from the wrong thread does */
-	if (known && (r == CUDA_SUCCESS || clv_capture_info(&s).status == CU_STREAM_CAPTURE_STATUS_NONE))
+	bool ended = known && (r == CUDA_SUCCESS || clv_capture_info(&s).status == CU_STREAM_CAPTURE_STATUS_NONE);
+	clv_graph_ended(&was, ended && r != CUDA_SUCCESS);
+	if (ended)
 		over(p, s.stream.id, r != CUDA_SUCCESS);
 	return r;
 }

@@ -644,9 +644,30 @@ void clv_graphs_settle_now(const struct clv_process *p)
 	settle(p, false);
 }
 
+/* The driver keeps what graphs with memory nodes of its own had, and gives it to graphs alone. True if there was any. */
+static bool trim_driver(const struct clv_process *p)
+{
+	const struct clv_cuda_api *real = clv_real();
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool any = false;
+	if (!real->cuDeviceGraphMemTrim || clv_cuda_captures(p->driver) ||
+	    real->cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+		return false;
+	for (int d = 0; d < p->driver->devices; d++) {
+		uint64_t before, after, total;
+		if (p->driver->mem_get_info(p->driver, d, &before, &total) == CLV_OK &&
+		    real->cuDeviceGraphMemTrim(d) == CUDA_SUCCESS &&
+		    p->driver->mem_get_info(p->driver, d, &after, &total) == CLV_OK)
+			any |= after > before;
+	}
+	real->cuThreadExchangeStreamCaptureMode(&mode);
+	return any;
+}
+
 bool clv_graphs_reclaim(const struct clv_process *p)
 {
-	return settle(p, true);
+	bool settled = settle(p, true);
+	return trim_driver(p) || settled;
 }
 
 void clv_graphs_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)

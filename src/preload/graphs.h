@@ -63,12 +63,11 @@ CUgraph clv_handle_root(CUgraph graph);
 /* A graph or an executable has been destroyed: the driver may tell about it soon. */
 void clv_graphs_ended(void);
 
-/* The handle stands for nothing any more. */
-void clv_handle_forget(const void *handle);
-
-/* Nothing can be put on the stream from here on, since it captures or ends: what was launched there last is told by an
- * event. */
+/* Nothing can be put on the stream from here on, since it ends: what was launched there last is told by an event. */
 void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* A capture begins, and any stream may join it later: the same for what was launched last, wherever that was. */
+void clv_launches_tell(const struct clv_process *p);
 
 /* What is known of launches on a device up to now: none is under way; an event, recorded now, comes after them; neither,
  * ask again later. */
@@ -102,6 +101,17 @@ void clv_objects_become_part(CUgraph graph, CUgraphExec exec);
 
 /* Ends references whose launches are done; `wait`: waits for these. True if any did. */
 bool clv_objects_settle(const struct clv_process *p, bool wait);
+
+/* What is known of a graph that a call may end goes before the call, since another thread may get the same handle as soon as it
+ * is free, and comes back after it if the graph is still there. NULL: no graph. */
+struct clv_graph_ending {
+	const void *key;
+	uint64_t devices;
+	CUgraph parent;
+	struct clv_objects objects;
+};
+struct clv_graph_ending clv_graph_ends(CUgraph graph);
+void clv_graph_ended(const struct clv_graph_ending *was, bool gone);
 
 /* ---- captures ---- */
 

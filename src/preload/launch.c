@@ -156,15 +156,6 @@ CUgraph clv_handle_root(CUgraph graph)
 	return graph;
 }
 
-void clv_handle_forget(const void *handle)
-{
-	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
-		return;
-	pthread_mutex_lock(&handles_lock);
-	drop_handle(handle);
-	pthread_mutex_unlock(&handles_lock);
-}
-
 static uint64_t devices_of(const void *handle)
 {
 	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
@@ -337,8 +328,8 @@ EXPORTED CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
 	UPDATE(CLV_PASS(cuGraphExecUpdate_v2, exec, graph, info));
 }
 
-/* What is known of a handle goes before the driver's call, since another thread may get the same one as soon as it is free,
- * and comes back if the driver refuses, as it does of executables beside a capture. */
+/* What is known of a handle goes before the driver's call, and comes back if the driver refuses, as it does of executables beside
+ * a capture. */
 static struct handle taken(const void *key)
 {
 	struct handle was = {NULL, 0, NULL};
@@ -353,20 +344,44 @@ static struct handle taken(const void *key)
 	return was;
 }
 
+static void put_back(const void *key, uint64_t devices, CUgraph parent)
+{
+	pthread_mutex_lock(&handles_lock);
+	struct handle *h = make_handle(key);
+	if (h) {
+		quick_forget(key);
+		h->devices |= devices;
+		h->parent = parent;
+	}
+	pthread_mutex_unlock(&handles_lock);
+}
+
 static CUresult destroyed(struct handle was, CUresult r)
 {
 	if (was.key && r == CUDA_SUCCESS)
 		clv_graphs_ended();
-	if (CLV_LIKELY(r == CUDA_SUCCESS || !was.key))
-		return r;
-	pthread_mutex_lock(&handles_lock);
-	struct handle *h = make_handle(was.key);
-	if (h) {
-		h->devices |= was.devices;
-		h->parent = was.parent;
-	}
-	pthread_mutex_unlock(&handles_lock);
+	else if (was.key)
+		put_back(was.key, was.devices, was.parent);
 	return r;
+}
+
+struct clv_graph_ending clv_graph_ends(CUgraph graph)
+{
+	if (!graph)
+		return (struct clv_graph_ending){0};
+	struct clv_objects objects = clv_objects_take(graph);
+	struct handle was = taken(graph);
+	return (struct clv_graph_ending){graph, was.devices, was.parent, objects};
+}
+
+void clv_graph_ended(const struct clv_graph_ending *was, bool gone)
+{
+	if (gone)
+		clv_objects_drop(was->objects);
+	else
+		clv_objects_keep(was->key, was->objects);
+	if (!gone && (was->devices || was->parent))
+		put_back(was->key, was->devices, was->parent);
 }
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
@@ -460,7 +475,8 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	l->name = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD ? NULL : handle;
 	/* a thread's default stream is not to be named by others */
 	bool of_thread = s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
-	if (CLV_UNLIKELY(l->eager || of_thread)) {
+	/* nor is one that may join a capture */
+	if (CLV_UNLIKELY(l->eager || of_thread || clv_cuda_captures(p->driver))) {
 		l->eager -= l->eager != 0;
 		record_last(p, device, l);
 	}
@@ -498,6 +514,17 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 	}
 }
 
+void clv_launches_tell(const struct clv_process *p)
+{
+	if (!clv_graphs_launches())
+		return;
+	for (int d = 0; d < p->driver->devices && d < CLV_GRAPH_DEVICES; d++) {
+		pthread_mutex_lock(&lasts[d].lock);
+		record_last(p, d, &lasts[d]);
+		pthread_mutex_unlock(&lasts[d].lock);
+	}
+}
+
 static CUresult pass_launch(CUgraphExec exec, CUstream stream, bool ptsz)
 {
 	return CLV_PASS_TWIN(ptsz, cuGraphLaunch, exec, stream);
@@ -522,13 +549,13 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 }
 
 /* The common case, in which every 50 ns are 1 % of a launch: memory of one device, and the stream that was last there. */
-static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
+static bool launch_again(const struct clv_process *p, uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
 {
 	if (!clv_is_pow2(devices))
 		return false;
 	struct last *l = &lasts[clv_log2(devices)];
 	pthread_mutex_lock(&l->lock);
-	bool again = l->name == stream && l->any && !l->eager;
+	bool again = l->name == stream && l->any && !l->eager && !clv_cuda_captures(p->driver);
 	if (again) {
 		*r = pass_launch(exec, stream, ptsz);
 		count_launch(l);
@@ -544,7 +571,7 @@ static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 	uint64_t devices = p ? devices_of(exec) : 0;
 	struct clv_cuda_stream s;
 	CUresult answer;
-	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(devices, exec, stream, ptsz, &answer))
+	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(p, devices, exec, stream, ptsz, &answer))
 		return answer;
 	if (CLV_LIKELY(!devices) || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);

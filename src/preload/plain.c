@@ -26,11 +26,12 @@ static struct plain {
 	CUdeviceptr ptr;
 	CUcontext context; /* NULL: not from cuMemAlloc, and here only since it waits */
 	int device;
-	bool waits; /* freed by the program */
+	uint64_t waits; /* freed by the program: a number that no other free has; else 0 */
 	struct plain *next;
 } * *buckets;
 static size_t bucket_count; /* a power of two */
 static _Atomic size_t count, waiting;
+static uint64_t wait_number;
 
 /* With the lock held, as all of these. */
 static struct plain **bucket_of(CUdeviceptr ptr)
@@ -63,7 +64,7 @@ static struct plain *add(CUdeviceptr ptr, CUcontext context, int device)
 	struct plain *b = clv_meta_alloc(sizeof(*b));
 	if (!b)
 		return NULL;
-	*b = (struct plain){ptr, context, device, false, *bucket_of(ptr)};
+	*b = (struct plain){ptr, context, device, 0, *bucket_of(ptr)};
 	*bucket_of(ptr) = b;
 	count++;
 	return b;
@@ -125,7 +126,7 @@ static bool let_wait(CUdeviceptr ptr, int device)
 	if (!b)
 		b = add(ptr, NULL, device);
 	if (b && first) {
-		b->waits = true;
+		b->waits = ++wait_number;
 		atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&lock);
@@ -134,24 +135,29 @@ static bool let_wait(CUdeviceptr ptr, int device)
 
 #define SETTLED_AT_ONCE 64u
 
+struct waits {
+	CUdeviceptr ptr;
+	uint64_t number;
+};
+
 /* Some of those of a device that wait. */
-static unsigned some_waiting(int device, CUdeviceptr *some)
+static unsigned some_waiting(int device, struct waits *some)
 {
 	unsigned n = 0;
 	pthread_mutex_lock(&lock);
 	FOR_EACH(b, next)
 	if (n < SETTLED_AT_ONCE && b->waits && b->device == device)
-		some[n++] = b->ptr;
+		some[n++] = (struct waits){b->ptr, b->waits};
 	pthread_mutex_unlock(&lock);
 	return n;
 }
 
-/* False: another thread was faster. */
-static bool stop_waiting(CUdeviceptr ptr)
+/* False: another thread was faster; if it waits again, that is for other work. */
+static bool stop_waiting(const struct waits *w)
 {
 	pthread_mutex_lock(&lock);
-	struct plain *b = find(ptr);
-	bool waits = b && b->waits;
+	struct plain *b = find(w->ptr);
+	bool waits = b && b->waits == w->number;
 	if (waits)
 		take_out(b);
 	pthread_mutex_unlock(&lock);
@@ -160,13 +166,13 @@ static bool stop_waiting(CUdeviceptr ptr)
 
 static void settle_now(const struct clv_process *p)
 {
-	CUdeviceptr some[SETTLED_AT_ONCE];
+	struct waits some[SETTLED_AT_ONCE];
 	CUresult result;
 	for (int d = 0; d < p->driver->devices; d++)
 		for (unsigned n; (n = some_waiting(d, some)) && clv_cuda_synchronize(p->driver, d, NULL) == CLV_OK;)
 			for (unsigned i = 0; i < n; i++)
-				if (stop_waiting(some[i]))
-					clv_pool_free(p, some[i], NULL, &result);
+				if (stop_waiting(&some[i]))
+					clv_pool_free(p, some[i].ptr, NULL, &result);
 }
 
 void clv_plain_settle(const struct clv_process *p)
@@ -175,7 +181,7 @@ void clv_plain_settle(const struct clv_process *p)
 		settle_now(p);
 }
 
-void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
+void clv_plain_context_gone(const struct clv_process *p, CUcontext context, bool waited)
 {
 	pthread_mutex_lock(&lock);
 	FOR_EACH(b, next)
@@ -183,11 +189,11 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context)
 		if (b->context != context)
 			continue;
 		clv_ipc_block_freed(b->ptr);
-		if (clv_cuda_captures(p->driver)) { /* it could not be waited for */
+		if (!waited || b->waits) { /* for work of other contexts as well */
 			b->context = NULL;
 			if (!b->waits)
 				atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
-			b->waits = true;
+			b->waits = ++wait_number;
 			continue;
 		}
 		cleave_free(p->heap, b->ptr, CLEAVE_STREAM_ANY);

@@ -98,7 +98,8 @@ void clv_plain_settle(const struct clv_process *p);
 
 /* Before a block is freed, by whatever call; nothing if it is none of these. False: it has been freed, and waits. */
 bool clv_plain_forget(CUdeviceptr ptr);
-void clv_plain_context_gone(const struct clv_process *p, CUcontext context); /* its blocks are freed with it */
+/* Its blocks are freed with it; if its work was not waited for, once all is. */
+void clv_plain_context_gone(const struct clv_process *p, CUcontext context, bool waited);
 
 /* ---- threads ---- */
 
@@ -144,11 +145,15 @@ static inline void clv_graphs_settle(const struct clv_process *p)
 		clv_graphs_settle_now(p);
 }
 
-/* The same, waiting for work on blocks that the program has freed. True if anything was given back. */
+/* The same, waiting for work on blocks that the program has freed; and the driver gives the device back what it keeps for
+ * graphs with memory nodes. True if anything was given back. */
 bool clv_graphs_reclaim(const struct clv_process *p);
 
 /* The stream is about to be destroyed, or is gone with its context. */
 void clv_graphs_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s);
+
+/* The stream is about to go with its context: if a capture began on it, that ends here. */
+void clv_captures_abandon(const struct clv_process *p, const struct clv_cuda_stream *s);
 
 /* How many launches there have been of graphs with memory of ours. */
 uint64_t clv_graphs_launches(void);

@@ -44,13 +44,27 @@ static void visit_end(void *arg, const struct clv_cuda_stream *s)
 	stream_ends(arg, s);
 }
 
-/* All work in the context is done, and it goes: its streams and events are not asked any more. */
-static void context_goes(const struct clv_process *p, CUcontext context, bool alive)
+static void visit_capture(void *arg, const struct clv_cuda_stream *s)
+{
+	clv_captures_abandon(arg, s);
+}
+
+/* Waits for all work in the context, which is about to be destroyed. What is captured in it comes to nothing in any case, and
+ * would keep it from being waited for. False: a capture from elsewhere has come to one of its streams. */
+static bool finish(const struct clv_process *p, CUcontext context)
+{
+	if (CLV_UNLIKELY(clv_cuda_captures(p->driver)))
+		clv_cuda_streams_each(p->driver, context, visit_capture, (void *)p);
+	return clv_cuda_context_finish(p->driver, context) != CLV_CAPTURING;
+}
+
+/* All work in the context is done (if `waited`), and it goes: its streams and events are not asked any more. */
+static void context_goes(const struct clv_process *p, CUcontext context, bool alive, bool waited)
 {
 	clv_host_context_gone(context, alive);
 	clv_cuda_context_forget(p->driver, context);
 	clv_cuda_streams_each(p->driver, context, visit_end, (void *)p);
-	clv_plain_context_gone(p, context);
+	clv_plain_context_gone(p, context, waited);
 	clv_ipc_context_gone(p, context);
 }
 
@@ -84,8 +98,8 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	const struct clv_process *p = context ? clv_process_if_open() : NULL;
 	if (p && !is_primary(p, context)) { /* while the driver still knows it */
-		clv_cuda_synchronize(p->driver, -1, context);
-		context_goes(p, context, true);
+		bool waited = finish(p, context);
+		context_goes(p, context, true, waited);
 	}
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
@@ -95,8 +109,8 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 	const struct clv_process *p = clv_process_if_open();
 	CUcontext context = p ? primary_of(device) : NULL;
 	if (context) {
-		clv_cuda_synchronize(p->driver, -1, context);
-		context_goes(p, context, true);
+		bool waited = finish(p, context);
+		context_goes(p, context, true, waited);
 	}
 	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
@@ -110,7 +124,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
 	if (context && r == CUDA_SUCCESS && !is_active(device))
-		context_goes(p, context, false);
+		context_goes(p, context, false, true);
 	return r;
 }
 

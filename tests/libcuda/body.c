@@ -54,7 +54,7 @@ static struct fc_node *add(struct fc_body *body, const struct fc_op *op)
 	}
 	struct fc_node *n = fc_alloc(sizeof(*n));
 	n->op = *op;
-	if (op->kind == FC_OP_ALLOC)
+	if (op->block)
 		op->block->refs++;
 	body->node[body->count++] = n;
 	return n;
@@ -93,7 +93,7 @@ void fc_body_unref(struct fc_body *body)
 		return;
 	for (size_t i = 0; i < body->count; i++) {
 		struct fc_node *n = body->node[i];
-		if (n->op.kind == FC_OP_ALLOC)
+		if (n->op.block)
 			fc_pool_drop(n->op.block, NULL);
 		fc_op_drop(&n->op);
 		fc_nodes_clear(&n->after);

@@ -279,8 +279,11 @@ struct fc_block {
 	uint64_t id;
 	unsigned flags;
 	int sync_memops;
-	unsigned refs; /* of ipc: opens; of graph: bodies, and one while the program has it */
-	bool dead;     /* graph: the program has freed it */
+	unsigned refs; /* of ipc: opens; of graph: nodes, and one while it is allocated */
+	bool live;     /* graph: a launch has allocated it, and it has not been freed since */
+	bool inside;   /* graph: its own graph frees it, and nobody else can */
+	bool dead;     /* graph: freed, in one way or the other */
+	bool used;     /* graph: there is an executable of its graph */
 	struct fc_pool *pool;
 	struct fc_chunk *chunk;
 	struct fc_piece *piece;
@@ -312,8 +315,8 @@ struct fc_pool *fc_pool_new(int device);
 CUresult fc_pool_alloc(struct fc_pool *pool, uint64_t size, struct fc_queue *q, enum fc_block_kind kind,
 		       struct fc_block **out);
 void fc_pool_free(struct fc_block *b, struct fc_queue *q); /* by the program; q NULL: nothing uses it any more */
-void fc_pool_drop(struct fc_block *b, struct fc_queue *q); /* graph: a body has it no more */
-void fc_pools_settle(int device);                          /* after a synchronize: to the release threshold */
+void fc_pool_drop(struct fc_block *b, struct fc_queue *q); /* graph: one reference less */
+void fc_pools_settle(int device); /* after a synchronize: to the release threshold; graphs keep all */
 void fc_pool_trim(struct fc_pool *pool, uint64_t keep); /* releases what is free and complete, down to `keep` bytes */
 bool fc_pool_has(uint64_t addr);                        /* in a chunk of any pool */
 uint64_t fc_pool_chunk(const struct fc_block *b);       /* the size of the one that a block is in */
@@ -325,6 +328,8 @@ struct fc_node {
 	struct fc_op op;
 	struct fc_nodes after; /* what it depends on, each earlier in the body */
 };
+
+struct fc_graph;
 
 struct fc_object_use {
 	struct fc_object *object;
@@ -348,6 +353,12 @@ struct fc_node *fc_body_add(struct fc_body *body, const struct fc_op *op, const 
 void fc_body_run(struct fc_context *context, const struct fc_body *body); /* without the lock */
 void fc_body_retain(struct fc_body *body, struct fc_object *object, unsigned count, bool move);
 void fc_object_release(struct fc_object *object, unsigned count);
+
+/* Memory nodes (nodes.c). */
+CUresult fc_capture_free(struct fc_graph *graph, struct fc_block *b); /* whether the graph can free it */
+bool fc_body_has_memory(const struct fc_body *body);
+CUresult fc_memory_instantiate(struct fc_body *body, bool begins); /* false: the executable goes */
+CUresult fc_memory_launch(struct fc_body *body, bool auto_free, struct fc_queue *q, bool now);
 
 struct fc_graph {
 	CUgraph handle;

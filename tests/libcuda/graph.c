@@ -10,6 +10,7 @@
 struct exec {
 	CUgraphExec handle;
 	struct fc_body *body;
+	bool auto_free;        /* what a launch allocated the next one frees */
 	struct fc_queue *last; /* where it was launched last */
 	uint64_t position;
 };
@@ -77,6 +78,8 @@ FC_CALL(cuGraphClone, FC_INIT, (CUgraph * phGraphClone, CUgraph originalGraph), 
 	const struct fc_graph *from = graph_of(originalGraph);
 	if (!phGraphClone || !from)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (fc_body_has_memory(from->body))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	struct fc_graph *g = fc_graph_new();
 	fc_body_unref(g->body);
 	g->body = fc_body_copy(from->body);
@@ -106,6 +109,8 @@ FC_CALL(cuGraphAddChildGraphNode, FC_INIT,
 	struct fc_graph *g = graph_of(hGraph), *child = graph_of(childGraph);
 	if (!g || !child || g == child)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (fc_body_has_memory(child->body))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	struct fc_op op = {.kind = FC_OP_BODY, .body = fc_body_copy(child->body)};
 	return add_node(phGraphNode, g, dependencies, numDependencies, &op);
 }
@@ -170,6 +175,8 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *depe
 		child = graph_of(p->u.child.graph);
 		if (!child || child == g)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (fc_body_has_memory(child->body))
+			return CUDA_ERROR_NOT_SUPPORTED;
 		op = (struct fc_op){.kind = FC_OP_BODY, .body = fc_body_copy(child->body)};
 		break;
 	case NODE_ALLOC:
@@ -186,16 +193,19 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *depe
 		break;
 	case NODE_FREE:
 		b = fc_block_at(p->u.free.dptr);
-		if (!b || b->kind != FC_GRAPH || b->addr != p->u.free.dptr || b->dead)
+		if (!b || b->addr != p->u.free.dptr)
 			return CUDA_ERROR_INVALID_VALUE;
+		r = fc_capture_free(g, b);
+		if (r)
+			return r;
 		op = (struct fc_op){.kind = FC_OP_FREE, .block = b};
 		break;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	r = add_node(out, g, dependencies, count, &op);
-	if (b && (r ? op.kind == FC_OP_ALLOC : op.kind == FC_OP_FREE))
-		fc_pool_free(b, NULL);
+	if (op.kind == FC_OP_ALLOC)
+		fc_pool_drop(b, NULL);
 	return r;
 }
 
@@ -219,15 +229,17 @@ FC_CALL(cuGraphAddNode_v2, FC_INIT,
 
 /* Executables. */
 
-static CUresult instantiate(CUgraphExec *out, CUgraph graph)
+static CUresult instantiate(CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
 	const struct fc_graph *g = graph_of(graph);
 	if (!out || !g || g->capturing)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult r = fc_unsafe();
+	r = r ? r : fc_memory_instantiate(g->body, true);
 	if (r)
 		return r;
 	struct exec *x = fc_alloc(sizeof(*x));
+	x->auto_free = flags & 1;
 	x->body = fc_body_copy(g->body);
 	*out = x->handle = fc_handle_new(FC_HANDLE_EXEC, x);
 	return CUDA_SUCCESS;
@@ -237,20 +249,20 @@ FC_CALL(cuGraphInstantiate, FC_CONTEXT,
 	(CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
 	(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
 {
-	return instantiate(phGraphExec, hGraph);
+	return instantiate(phGraphExec, hGraph, 0);
 }
 
 FC_CALL(cuGraphInstantiate_v2, FC_CONTEXT,
 	(CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
 	(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
 {
-	return instantiate(phGraphExec, hGraph);
+	return instantiate(phGraphExec, hGraph, 0);
 }
 
 FC_CALL(cuGraphInstantiateWithFlags, FC_CONTEXT, (CUgraphExec * phGraphExec, CUgraph hGraph, unsigned long long flags),
 	(phGraphExec, hGraph, flags))
 {
-	return flags > 15 ? CUDA_ERROR_INVALID_VALUE : instantiate(phGraphExec, hGraph);
+	return flags > 15 ? CUDA_ERROR_INVALID_VALUE : instantiate(phGraphExec, hGraph, flags);
 }
 
 /* The layout of CUDA_GRAPH_INSTANTIATE_PARAMS. */
@@ -268,7 +280,7 @@ FC_STREAM_CALL(cuGraphInstantiateWithParams, FC_CONTEXT,
 	struct instantiate_params *p = (struct instantiate_params *)(void *)instantiateParams;
 	if (!p || p->flags > 15)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = instantiate(phGraphExec, hGraph);
+	CUresult r = instantiate(phGraphExec, hGraph, p->flags);
 	p->error_node = NULL;
 	p->result = r ? 1 : 0;
 	(void)per_thread;
@@ -346,6 +358,7 @@ FC_CALL(cuGraphExecDestroy, FC_INIT, (CUgraphExec hGraphExec), (hGraphExec))
 	if (!x)
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_handle_free(FC_HANDLE_EXEC, hGraphExec);
+	fc_memory_instantiate(x->body, false);
 	fc_body_unref(x->body);
 	fc_queue_unref(x->last);
 	free(x);
@@ -367,6 +380,12 @@ FC_STREAM_CALL(cuGraphLaunch, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStre
 	r = r ? r : fc_implicit(q);
 	if (r)
 		return r;
+	if (q->capture && fc_body_has_memory(x->body))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!q->capture)
+		r = fc_memory_launch(x->body, x->auto_free, q, false);
+	if (r)
+		return r;
 	struct fc_op op = {.kind = FC_OP_BODY, .body = x->body};
 	x->body->refs++;
 	if (q->capture)
@@ -378,5 +397,5 @@ FC_STREAM_CALL(cuGraphLaunch, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStre
 	fc_queue_unref(x->last);
 	x->last = q;
 	x->position = q->submitted;
-	return CUDA_SUCCESS;
+	return fc_memory_launch(x->body, x->auto_free, q, true);
 }

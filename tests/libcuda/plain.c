@@ -80,13 +80,13 @@ CUresult fc_free_waiting(CUdeviceptr ptr)
 		return r;
 	if (b->kind != FC_PLAIN && b->kind != FC_POOL && b->kind != FC_GRAPH && b->kind != FC_MANAGED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (b->dead)
+	if (b->kind == FC_GRAPH && !b->live)
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_wait_device(b->device);
 	/* the wait gives up the lock */
 	r = block_begins(ptr, &b);
-	if (r)
-		return r;
+	if (r || (b->kind == FC_GRAPH && !b->live))
+		return r ? r : CUDA_ERROR_INVALID_VALUE;
 	if (b->kind == FC_PLAIN) {
 		fc_plain_free(b);
 	} else if (b->kind == FC_MANAGED) {

@@ -126,7 +126,7 @@ void fc_pools_settle(int device)
 	reap_all();
 	for (uint32_t i = 0; i < fc_handles_most(FC_HANDLE_POOL); i++) {
 		struct fc_pool *p = fc_handle_nth(FC_HANDLE_POOL, i);
-		if (p && p->device == device)
+		if (p && p->device == device && p != fc.device[device].graph_pool)
 			fc_pool_trim(p, p->threshold);
 	}
 }
@@ -335,6 +335,7 @@ void fc_pool_free(struct fc_block *b, struct fc_queue *q)
 		return;
 	}
 	b->dead = true;
+	b->live = false;
 	fc_pool_drop(b, q);
 }
 
@@ -363,9 +364,13 @@ static CUresult alloc_on(CUdeviceptr *dptr, size_t size, struct fc_pool *pool, s
 		/* a node of the graph, whose memory has its place for as long as the graph or the program has it */
 		r = fc_pool_alloc(fc.device[pool->device].graph_pool, size, NULL, FC_GRAPH, &b);
 		if (!r) {
-			b->refs = 1; /* the program's */
+			b->refs = 1; /* until the graph has it */
+			*dptr = b->addr;
 			struct fc_op op = {.kind = FC_OP_ALLOC, .block = b};
 			r = fc_capture_add(q, &op);
+			fc_pool_drop(b, NULL);
+			fc_note("%llx %zu", *dptr, size);
+			return r;
 		}
 	}
 	if (r)
@@ -406,20 +411,22 @@ FC_STREAM_CALL(cuMemFreeAsync, FC_STREAM, (CUdeviceptr dptr, CUstream hStream), 
 	struct fc_block *b = fc_block_at(dptr);
 	if (b && b->addr == dptr && b->kind == FC_PLAIN && !q->capture)
 		return fc_free_waiting(dptr);
-	if (!b || b->addr != dptr || (b->kind != FC_POOL && b->kind != FC_GRAPH) || b->dead)
+	if (!b || b->addr != dptr || (b->kind != FC_POOL && b->kind != FC_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!q->capture) {
+		if (b->kind == FC_GRAPH && !b->live) /* no launch has allocated it */
+			return CUDA_ERROR_INVALID_VALUE;
 		fc_order(q);
 		fc_pool_free(b, q);
 		return CUDA_SUCCESS;
 	}
-	if (b->kind != FC_GRAPH) /* only memory of the graph can be freed in it */
-		return CUDA_ERROR_INVALID_VALUE;
+	struct fc_graph *graph;
+	r = fc_capture_graph(q, &graph);
+	r = r ? r : fc_capture_free(graph, b);
+	if (r)
+		return r;
 	struct fc_op op = {.kind = FC_OP_FREE, .block = b};
-	r = fc_capture_add(q, &op);
-	if (!r)
-		fc_pool_free(b, NULL);
-	return r;
+	return fc_capture_add(q, &op);
 }
 
 static bool location_is_device(const CUmemLocation *location)

@@ -28,6 +28,7 @@ static const struct {
 	{"cuDeviceGetDefaultMemPool", 11020},
 	{"cuDeviceGetMemPool", 11020},
 	{"cuDeviceSetMemPool", 11020},
+	{"cuDeviceGraphMemTrim", 11040},
 	{"cuDevicePrimaryCtxRelease_v2", 11000},
 	{"cuDevicePrimaryCtxReset_v2", 11000},
 	{"cuFuncLoad", 12040},

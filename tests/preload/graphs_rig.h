@@ -116,6 +116,7 @@ static inline bool comes_down_to(uint64_t bytes)
 {
 	for (int i = 0; i < 10000; i++) {
 		OK(cu.cuMemPoolTrimTo(pool, 0));
+		OK(cu.cuDeviceGraphMemTrim(0));
 		if (fake.used(0) <= bytes)
 			return true;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

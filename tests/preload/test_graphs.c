@@ -388,6 +388,42 @@ START_TEST(the_last_stream_captures_and_ends)
 }
 END_TEST
 
+/* Nobody tells that it does. */
+START_TEST(the_last_stream_joins_a_capture)
+{
+	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING), u = new_stream(CU_STREAM_NON_BLOCKING);
+	CUevent fork = new_event(), join = new_event();
+	struct job a = make_job(s, 1), b = make_job(s, 2);
+	OK(cu.cuStreamSynchronize(s));
+	for (int before = 0; before < 2; before++) {
+		fill(s, a.out, JOB_BYTES, 0);
+		fill(s, b.out, JOB_BYTES, 0);
+		OK(cu.cuStreamSynchronize(s));
+		fake.delay(3000);
+		if (before)
+			launch(a.exec, u);
+		OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		if (!before)
+			launch(a.exec, u);
+		OK(cu.cuEventRecord(fork, s));
+		OK(cu.cuStreamWaitEvent(u, fork, 0));
+		launch(b.exec, t);
+		OK(cu.cuStreamSynchronize(t));
+		fake.delay(0);
+		OK(cu.cuEventRecord(join, u));
+		OK(cu.cuStreamWaitEvent(s, join, 0));
+		OK(cu.cuGraphDestroy(end(s)));
+		holds(t, b.out, JOB_BYTES, 2);
+		holds(u, a.out, JOB_BYTES, 1);
+	}
+	give(s, a.out);
+	give(s, b.out);
+	OK(cu.cuGraphExecDestroy(a.exec));
+	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+END_TEST
+
 struct launcher {
 	pthread_t thread;
 	CUcontext context;
@@ -694,6 +730,7 @@ int main(void)
 				      the_last_stream_ends,
 				      the_last_stream_captures,
 				      the_last_stream_captures_and_ends,
+				      the_last_stream_joins_a_capture,
 				      threads_launch_at_once,
 				      out_of_memory_in_a_capture,
 				      frees_from_before_the_capture,

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pack_clock: how much longer a search may go on. Steps are counted, so that its end does not depend on the machine; the time
+ * is looked at now and then, if there is a limit. One thread.
+ */
+#ifndef CLV_PACK_CLOCK_H
+#define CLV_PACK_CLOCK_H
+
+#include "../base/base.h"
+
+#include <time.h>
+
+struct clv_pack_clock {
+	uint64_t steps, steps_end; /* taken, and at which the search ends */
+	uint64_t steps_look;       /* at which the time is looked at again */
+	double begin, end;         /* seconds of the monotonic clock; end 0: no limit */
+	bool timed_out;
+};
+
+/* Between two looks at the time: some 100 us. */
+#define CLV_PACK_STEPS_A_LOOK 10000
+
+static inline double clv_pack_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline bool clv_pack_clock_over(const struct clv_pack_clock *c)
+{
+	return c->timed_out || c->steps >= c->steps_end;
+}
+
+/* Counts `steps`; true if the search must end. */
+static inline bool clv_pack_clock_step(struct clv_pack_clock *c, uint64_t steps)
+{
+	c->steps += steps;
+	if (c->steps >= c->steps_look && c->end > 0) {
+		c->steps_look = c->steps + CLV_PACK_STEPS_A_LOOK;
+		c->timed_out = c->timed_out || clv_pack_now() >= c->end;
+	}
+	return clv_pack_clock_over(c);
+}
+
+#endif

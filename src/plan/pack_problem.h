@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pack_problem: a set of buffers as the packers see it, made from what the caller gave. Owns its arrays; immutable once
+ * made, one thread.
+ *
+ * Times become *sections*: the maximal sets of buffers that are live together, in order of time. Two buffers are live at
+ * one time if and only if they share a section, so nothing else about time matters. Buffers without size or life are left
+ * out. Sizes are in units of their greatest common divisor when nothing but sizes decides where buffers can lie
+ * (`plain`): no gaps, no fixed offsets, and alignments that hold by themselves.
+ */
+#ifndef CLV_PACK_PROBLEM_H
+#define CLV_PACK_PROBLEM_H
+
+#include <cleave/plan.h>
+
+#include "../base/base.h"
+#include "../base/error.h"
+
+/* Sections lo <= s < hi. */
+struct clv_pack_range {
+	uint32_t lo, hi;
+};
+
+struct clv_pack_item {
+	uint32_t lo, hi;        /* the hull of its ranges; lo < hi */
+	uint64_t size;          /* > 0, in units; rounded up to the alignment that all share */
+	uint64_t align;         /* >= 1; 1 in a plain problem */
+	uint64_t fixed;         /* or CLEAVE_PACK_ANYWHERE */
+	uint32_t range;         /* first of its ranges; in a plain problem there is one, lo to hi */
+	uint32_t range_count;
+	uint32_t buffer;        /* the caller's index */
+	float life;             /* time from birth to death, for heuristics */
+};
+
+struct clv_pack_problem {
+	struct clv_pack_item *items; /* by lo, then hi, then the caller's index */
+	uint32_t count, sections;
+	struct clv_pack_range *ranges; /* of all items */
+	uint32_t range_total;
+	uint64_t *load;       /* sections: the sum of the sizes there */
+	uint64_t load_max;
+	uint64_t unit;        /* what 1 of a size or a height here is in the caller's */
+	uint64_t lower_bound; /* of the caller's height, in the caller's unit */
+	uint32_t *fixed_items; /* by offset */
+	uint32_t fixed_count;
+	bool plain;
+};
+
+/* False with `err` if the buffers make no sense (a sentence), or with an empty `err` if host memory is out. */
+bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer *buffers, size_t count,
+			   struct clv_error *err);
+void clv_pack_problem_free(struct clv_pack_problem *p);
+
+static inline const struct clv_pack_range *clv_pack_ranges(const struct clv_pack_problem *p, const struct clv_pack_item *i)
+{
+	return p->ranges + i->range;
+}
+
+/* Whether two items are live at one time. */
+bool clv_pack_items_share_section(const struct clv_pack_problem *p, const struct clv_pack_item *a,
+				  const struct clv_pack_item *b);
+
+#endif
