@@ -18,4 +18,7 @@ bool clv_error_set(struct clv_error *err, const char *fmt, ...) CLV_PRINTF(2, 3)
 /* The same for a place in a file: "FILE: offset N: ...". */
 bool clv_error_at(struct clv_error *err, const char *file, uint64_t offset, const char *fmt, ...) CLV_PRINTF(4, 5);
 
+/* The same for a line of a text, from 1: "FILE:LINE: ...". */
+bool clv_error_at_line(struct clv_error *err, const char *file, uint64_t line, const char *fmt, ...) CLV_PRINTF(4, 5);
+
 #endif
