@@ -66,6 +66,19 @@ static bool number_parse(const char *text, uint64_t *out)
 	return true;
 }
 
+/* No sign, exponent, or name of a number that is none: what strtod() takes beyond "12.5" is not meant. */
+static bool seconds_parse(const char *text, double *out)
+{
+	size_t digits = strspn(text, "0123456789"), end = digits;
+	if (text[end] == '.') {
+		size_t fraction = strspn(text + end + 1, "0123456789");
+		digits += fraction;
+		end += 1 + fraction;
+	}
+	*out = strtod(text, NULL);
+	return digits && !text[end];
+}
+
 /* Returns -1, or the exit status of a refusal. */
 static int take(const struct clv_args *a, const struct clv_arg *o, const char *value)
 {
@@ -109,6 +122,17 @@ static int take(const struct clv_args *a, const struct clv_arg *o, const char *v
 					      o->name, value, o->min, max);
 		*(uint64_t *)o->into = number;
 		break;
+	case CLV_ARG_SECONDS: {
+		double seconds;
+		if (!seconds_parse(value, &seconds))
+			return clv_cli_refuse(a->command, "option --%s: '%s' is no number of seconds, such as 10 or 0.5",
+					      o->name, value);
+		if (!(seconds > 0 && seconds <= CLV_ARG_SECONDS_MAX))
+			return clv_cli_refuse(a->command, "option --%s: %s is out of range: above 0, to %.0f are allowed",
+					      o->name, value, CLV_ARG_SECONDS_MAX);
+		*(double *)o->into = seconds;
+		break;
+	}
 	}
 	return -1;
 }

@@ -10,14 +10,16 @@
 
 /* What an option's value is, and the type that `into` points to. */
 enum clv_arg_kind {
-	CLV_ARG_FLAG,   /* bool; takes no value */
-	CLV_ARG_TEXT,   /* const char *, not empty */
-	CLV_ARG_TEXTS,  /* struct clv_arg_texts: may be given several times */
-	CLV_ARG_SIZE,   /* uint64_t: bytes, as people write them; not 0 */
-	CLV_ARG_NUMBER, /* uint64_t: digits, min <= value <= max */
+	CLV_ARG_FLAG,    /* bool; takes no value */
+	CLV_ARG_TEXT,    /* const char *, not empty */
+	CLV_ARG_TEXTS,   /* struct clv_arg_texts: may be given several times */
+	CLV_ARG_SIZE,    /* uint64_t: bytes, as people write them; not 0 */
+	CLV_ARG_NUMBER,  /* uint64_t: digits, min <= value <= max */
+	CLV_ARG_SECONDS, /* double: decimal digits, with a fraction or without; above 0, at most CLV_ARG_SECONDS_MAX */
 };
 
 #define CLV_ARG_TEXTS_MAX 64
+#define CLV_ARG_SECONDS_MAX 1e9
 
 struct clv_arg_texts {
 	const char *items[CLV_ARG_TEXTS_MAX];
