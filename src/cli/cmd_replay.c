@@ -27,7 +27,9 @@ static const char about[] =
 	"  torch[:CONF]       PyTorch's native allocator under this PYTORCH_CUDA_ALLOC_CONF text; also\n"
 	"                     tie_break:address, counter or segment, as PyTorch's versions differ\n"
 	"  torch:recorded     the same with the settings in the snapshot\n"
-	"  direct             each request is a frame of its own\n\n"
+	"  direct             each request is a frame of its own\n"
+	"  packed             what could be reached by an allocator that knows all requests beforehand, and is never kept\n"
+	"                     waiting by a stream: each block has a fixed place, found by a search\n\n"
 	"Exit status: 0 done; 1 a policy does not complete, or --verify finds a mismatch; 2 usage or unreadable input.";
 
 struct options {

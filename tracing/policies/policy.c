@@ -10,6 +10,7 @@ static const struct {
 	{"cleave", clv_policy_cleave},
 	{"torch", clv_policy_torch},
 	{"direct", clv_policy_direct},
+	{"packed", clv_policy_packed},
 };
 
 /* Index in the table, or -1. The name ends at the first ':'. */
@@ -29,7 +30,7 @@ bool clv_policy_known(const char *name, struct clv_error *err)
 	return clv_error_set(
 		err,
 		"unknown policy '%.200s': there are cleave[:SETTINGS], torch[:PYTORCH_CUDA_ALLOC_CONF text], "
-		"torch:recorded and direct",
+		"torch:recorded, direct and packed",
 		name);
 }
 

@@ -57,8 +57,8 @@ struct clv_policy {
 	const struct clv_policy_ops *ops;
 };
 
-/* Opens a policy by its name: "cleave[:SETTINGS]", "torch[:PYTORCH_CUDA_ALLOC_CONF text]", "torch:recorded", "direct". NULL
- * with an error if there is no such policy, its settings are refused, or host memory is out. */
+/* Opens a policy by its name: "cleave[:SETTINGS]", "torch[:PYTORCH_CUDA_ALLOC_CONF text]", "torch:recorded", "direct",
+ * "packed". NULL with an error if there is no such policy, its settings are refused, or host memory is out. */
 struct clv_policy *clv_policy_open(const struct clv_policy_config *config, const char *name, struct clv_error *err);
 
 /* Whether there is a policy of this name; its settings are not looked at. false with an error that lists what there is. */
@@ -71,6 +71,7 @@ bool clv_policy_is_torch(const char *name);
  * or host memory is out. */
 struct clv_policy *clv_policy_cleave(const struct clv_policy_config *config, const char *settings, struct clv_error *err);
 struct clv_policy *clv_policy_direct(const struct clv_policy_config *config, const char *settings, struct clv_error *err);
+struct clv_policy *clv_policy_packed(const struct clv_policy_config *config, const char *settings, struct clv_error *err);
 struct clv_policy *clv_policy_torch(const struct clv_policy_config *config, const char *settings, struct clv_error *err);
 
 #endif

@@ -29,7 +29,7 @@ struct clv_replay_result {
 
 struct clv_replay_options {
 	const char
-		*policy; /* "cleave", "cleave:growth:tight", "torch:max_split_size_mb:20", "torch:recorded", "direct" */
+		*policy; /* "cleave", "cleave:growth:tight", "torch:max_split_size_mb:20", "torch:recorded", ... */
 	uint64_t capacity; /* 0: without limit */
 	uint64_t event_lag_us;
 	const uint32_t *empty_caches; /* events before which torch policies empty their cache, ascending */
