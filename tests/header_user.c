@@ -20,7 +20,7 @@ int use(cleave_heap *heap)
 int use_plan(uint64_t *offset)
 {
 	cleave_pack_buffer buffer = {0, 1, 1, 0, CLEAVE_PACK_ANYWHERE, 0, 0};
-	cleave_pack_settings settings = {0};
+	cleave_pack_settings settings = {0, 1, 0, 0.5, {0}};
 	cleave_pack_result result;
 	return cleave_pack(&buffer, 1, &settings, offset, &result, 0, 0);
 }
