@@ -133,14 +133,14 @@ END_TEST
 START_TEST(what_columns_mean)
 {
 	/* half open: the second begins when the first ends; negative times; lives and sizes of nothing */
-	writes("id,lower,upper,size\na,-9,-3,4\nb,-3,-1,4\nc,-5,-5,9\nd,-9,-1,0\n",
-	       "id,lower,upper,size,offset\na,-9,-3,4,0\nb,-3,-1,4,0\nc,-5,-5,9,0\nd,-9,-1,0,0\n");
+	writes("id,lower,upper,size\na,-9,-3,4\nb,-3,-1,4\nc,-5,-5,9\nk,-9,-1,0\n",
+	       "id,lower,upper,size,offset\na,-9,-3,4,0\nb,-3,-1,4,0\nc,-5,-5,9,0\nk,-9,-1,0,0\n");
 	/* the extremes of time */
 	writes("id,lower,upper,size\na,-9223372036854775808,9223372036854775807,4\n",
 	       "id,lower,upper,size,offset\na,-9223372036854775808,9223372036854775807,4,0\n");
 	/* in the gaps of the first there is room for others: 0 to 4 throughout */
-	writes("id,lower,upper,size,gaps\na,-9,9,4,-8--6 -1-1  4-5\nb,-8,-6,4,\nc,0,1,4,\"\"\nd,4,5,4,4-5\n",
-	       "id,lower,upper,size,gaps,offset\na,-9,9,4,-8--6 -1-1  4-5,0\nb,-8,-6,4,,0\nc,0,1,4,\"\",0\nd,4,5,4,4-5,0\n");
+	writes("id,lower,upper,size,gaps\na,-9,9,4,-8--6 -1-1  4-5\nb,-8,-6,4,\nc,0,1,4,\"\"\nk,4,5,4,4-5\n",
+	       "id,lower,upper,size,gaps,offset\na,-9,9,4,-8--6 -1-1  4-5,0\nb,-8,-6,4,,0\nc,0,1,4,\"\",0\nk,4,5,4,4-5,0\n");
 	/* above one that is fixed at 0, at a multiple of 7 */
 	writes("id,lower,upper,size,alignment,offset\na,0,9,3,7,\nb,0,9,5,,0\n",
 	       "id,lower,upper,size,alignment,offset\na,0,9,3,7,7\nb,0,9,5,,0\n");

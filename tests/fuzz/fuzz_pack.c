@@ -117,9 +117,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #include <time.h>
 
 static const char *const seeds[] = {
-	"id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,6\nd,-5,-1,100\n",
+	"id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,6\nk,-5,-1,100\n",
 	"id,lower,upper,size,offset\r\na,0,3,4,\r\nb,3,9,4,12\r\nc,0,9,6,\r\n",
-	"\xef\xbb\xbfsize,\"no,te\",alignment,gaps,upper,id,lower\n4,\"x\"\"y\n\",512,1-2 4-5,9,\"q\",0\n7,,3,,5,r,4\n2,-,,-8--6,0,s,-9\n",
+	"\xef\xbb\xbfsize,\"x,y\",alignment,gaps,upper,id,lower\n4,\"x\"\"y\n\",512,1-2 4-5,9,\"q\",0\n7,,3,,5,r,4\n2,-,,-8--6,0,s,-9\n",
 	"gaps,offset,id,lower,upper,size,alignment\n,0,a,0,10,4,\n3-4,,b,0,10,4,8\n,4,c,3,4,2,7\n,,d,9,9,5,1\n,,e,0,10,0,1\n",
 	"id,lower,upper,size\n1,-9223372036854775808,9223372036854775807,4611686018427387903\n2,0,1,1\n",
 };
