@@ -172,6 +172,27 @@ START_TEST(direct_to_the_byte)
 }
 END_TEST
 
+/* The second block lies above the place of the third, as if it had been known. */
+START_TEST(packed_to_the_byte)
+{
+	cli_text("t.csv", csv);
+	json_t *doc = document(cli_run("replay", "t.csv", "--policy", "packed", "--fit", "--json", NULL), 0);
+	assert_contract(doc, 1);
+	const json_t *p = at(doc, "policies", 0);
+	ck_assert_str_eq(string(p, "policy"), "packed");
+	ck_assert_int_eq(whole(p, "peak_reserved_bytes"), LIVE);
+	ck_assert_double_eq(real(p, "reserved_over_live"), 1);
+	ck_assert_int_eq(whole(p, "stranded_peak_bytes"), 0);
+	ck_assert_int_eq(whole(p, "skipped_ooms"), 1);
+	ck_assert_uint_eq(json_object_size(json_object_get(p, "driver_calls")), 0);
+	ck_assert_int_eq(whole(p, "fit_bytes"), 6 * CLV_MIB);
+	json_decref(doc);
+	doc = document(cli_run("replay", "t.csv", "-p", "packed", "--capacity", "5MiB", "--json", NULL), 1);
+	assert_contract(doc, 1);
+	json_decref(doc);
+}
+END_TEST
+
 START_TEST(capacity_and_failure)
 {
 	cli_text("t.csv", csv);
@@ -589,6 +610,7 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = {direct_to_the_byte,
+				      packed_to_the_byte,
 				      capacity_and_failure,
 				      fit,
 				      fit_of_the_smallest_traces,
