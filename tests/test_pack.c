@@ -318,6 +318,33 @@ START_TEST(small_ones_beside_all_orders)
 }
 END_TEST
 
+/* Offsets at random, looked at pair by pair and time by time. */
+START_TEST(the_checker_beside_a_plain_one)
+{
+	struct clv_rng rng = {.state = 6};
+	unsigned wrong = 0, rounds = 20000;
+	for (unsigned round = 0; round < rounds; round++) {
+		cleave_pack_buffer b[BRUTE_MAX];
+		cleave_pack_span gaps[BRUTE_MAX];
+		uint64_t at[BRUTE_MAX];
+		size_t count = random_small(&rng, PACK_GAPS | PACK_EMPTY, b, gaps);
+		bool overlap = false;
+		for (size_t i = 0; i < count; i++) {
+			at[i] = clv_rng_below(&rng, 30);
+			for (size_t j = 0; j < i; j++)
+				for (int64_t t = 0; t < BRUTE_TIMES; t++)
+					overlap |= holds_at(&b[i], t) && holds_at(&b[j], t) &&
+						   at[i] < at[j] + b[j].size && at[j] < at[i] + b[i].size;
+		}
+		const char *said = pack_overlap(b, count, at);
+		ck_assert_msg(overlap == (said != NULL), "round %u: %s", round, said ? said : "an overlap is not seen");
+		wrong += overlap;
+	}
+	ck_assert_uint_gt(wrong, rounds / 10);
+	ck_assert_uint_lt(wrong, rounds - rounds / 10);
+}
+END_TEST
+
 START_TEST(limits_end_the_search)
 {
 	struct pack_made m = pack_make(2000, PACK_PINWHEELS, 1);
@@ -500,5 +527,5 @@ START_TEST(host_memory_runs_out)
 END_TEST
 
 CHECK_MAIN("pack", known_packings_are_valid, the_checker_sees_what_is_wrong, known_optima, small_ones_are_solved,
-	   large_ones, small_ones_beside_all_orders, limits_end_the_search, next_to_nothing, extreme_numbers, refuses,
-	   host_memory_runs_out)
+	   large_ones, the_checker_beside_a_plain_one, small_ones_beside_all_orders, limits_end_the_search,
+	   next_to_nothing, extreme_numbers, refuses, host_memory_runs_out)
