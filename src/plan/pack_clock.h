@@ -32,6 +32,12 @@ static inline bool clv_pack_clock_over(const struct clv_pack_clock *c)
 	return c->timed_out || c->steps >= c->steps_end;
 }
 
+/* The step count `steps` from now. */
+static inline uint64_t clv_pack_clock_in(const struct clv_pack_clock *c, uint64_t steps)
+{
+	return steps < UINT64_MAX - c->steps ? c->steps + steps : UINT64_MAX;
+}
+
 /* Counts `steps`; true if the search must end. */
 static inline bool clv_pack_clock_step(struct clv_pack_clock *c, uint64_t steps)
 {

@@ -9,24 +9,38 @@
 #include "pack_clock.h"
 #include "pack_tree.h"
 
+/* What an item takes. */
+struct clv_pack_laid {
+	uint64_t from, to; /* heights */
+	uint32_t lo, hi;   /* sections */
+	uint32_t item;
+};
+
 struct clv_pack_fit {
 	const struct clv_pack_problem *problem;
+	struct clv_pack_laid *laid; /* by `from`; or, with a tree, room for the neighbours of the item in hand */
+	uint32_t laid_count;
+	bool by_tree;               /* the tree finds the neighbours: where most items have few */
 	struct clv_pack_tree placed;
-	uint32_t *near;          /* those placed that overlap the one in hand */
-	struct clv_pack_taken {
-		uint64_t from, to;
-	} *taken;                /* the heights that they take */
+	uint32_t *near;             /* by_tree: the neighbours of the item in hand */
+	bool *done;                 /* by item */
+	uint64_t height;            /* of what is placed */
 };
 
 bool clv_pack_fit_make(struct clv_pack_fit *f, const struct clv_pack_problem *problem);
 void clv_pack_fit_free(struct clv_pack_fit *f);
 
-/* Puts every item at offset[item], the fixed ones first and the others as `order` (a permutation of all) says. Returns the
- * height, or UINT64_MAX if the clock ran out before all were placed. */
-uint64_t clv_pack_fit_run(struct clv_pack_fit *f, const uint32_t *order, uint64_t *offset, struct clv_pack_clock *clock);
+/* Takes everything away; then puts what is fixed. */
+void clv_pack_fit_begin(struct clv_pack_fit *f, uint64_t *offset);
+void clv_pack_fit_put(struct clv_pack_fit *f, uint32_t item, uint64_t at, uint64_t *offset);
 
-/* The same without looking for holes: each goes above all that is there. For a first packing of any size of problem, within
- * O(n log n). UINT64_MAX: host memory is out. */
+/* Puts those of `order` that are not placed yet, to offset[item], in its order. When the clock runs out, the others go on top
+ * of all that is there. Returns the height; UINT64_MAX: host memory is out. */
+uint64_t clv_pack_fit_run(struct clv_pack_fit *f, const uint32_t *order, uint32_t count, uint64_t *offset,
+			  struct clv_pack_clock *clock);
+
+/* All of `order`, a permutation of all items, each above all that is there when its turn comes, in O(n log n). UINT64_MAX: host
+ * memory is out. */
 uint64_t clv_pack_stack(const struct clv_pack_problem *problem, const uint32_t *order, uint64_t *offset);
 
 #endif

@@ -117,7 +117,7 @@ static void add_item(struct clv_pack_problem *p, const cleave_pack_buffer *b, ui
 		.range = first,
 		.range_count = p->range_total - first,
 		.buffer = index,
-		.life = (float)((double)b->upper - (double)b->lower),
+		.life = (uint64_t)b->upper - (uint64_t)b->lower,
 	};
 	p->count++;
 }
@@ -156,8 +156,8 @@ static void make_sections(struct clv_pack_problem *p, struct event *events)
 	qsort(p->items, p->count, sizeof(*p->items), by_place);
 }
 
-/* Whether sizes alone decide where items can lie; if so, in which unit. */
-static void find_unit(struct clv_pack_problem *p)
+/* Whether sizes alone decide where items can lie; if so, in which unit. True: sizes were rounded up for that. */
+static bool find_unit(struct clv_pack_problem *p)
 {
 	uint64_t unit = 0;
 	bool same = true, divides = true;
@@ -173,7 +173,7 @@ static void find_unit(struct clv_pack_problem *p)
 	p->unit = 1;
 	p->plain = p->plain && (divides || same);
 	if (!p->plain || !p->count)
-		return;
+		return false;
 	if (!divides) {
 		/* Offsets are multiples of what all are aligned to, so what follows an item up to the next is lost. */
 		uint64_t align = p->items[0].align;
@@ -189,15 +189,70 @@ static void find_unit(struct clv_pack_problem *p)
 		p->items[i].size /= unit;
 		p->items[i].align = 1;
 	}
+	return !divides;
 }
 
-/* p->load, and the bound: the largest load, less what the topmost item there may not need of its alignment. */
-static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buffers)
+uint64_t clv_pack_load_in(const struct clv_pack_problem *p, uint32_t lo, uint32_t hi)
 {
-	uint64_t load = 0, unneeded = 0;
-	p->load = calloc((size_t)p->sections + 1, sizeof(*p->load));
-	if (!p->load)
+	uint64_t most = 0;
+	for (lo += p->load_leaves, hi += p->load_leaves; lo < hi; lo /= 2, hi /= 2) {
+		if (lo & 1)
+			most = clv_max_u64(most, p->load_tree[lo++]);
+		if (hi & 1)
+			most = clv_max_u64(most, p->load_tree[--hi]);
+	}
+	return most;
+}
+
+struct padded {
+	uint64_t padding;
+	uint32_t item;
+};
+
+static int by_padding(const void *va, const void *vb)
+{
+	const struct padded *a = va, *b = vb;
+	if (a->padding != b->padding)
+		return a->padding < b->padding ? -1 : 1;
+	return a->item < b->item ? -1 : a->item > b->item;
+}
+
+/* Where sizes were rounded up: the topmost item of a section need not have what it was rounded up by. */
+static bool bound_padded(struct clv_pack_problem *p, const cleave_pack_buffer *buffers)
+{
+	struct clv_pack_floor most; /* of the padding, by section */
+	struct padded *padded = malloc(((size_t)p->count + 1) * sizeof(*padded));
+	if (!padded || !clv_pack_floor_make(&most, p->sections)) {
+		free(padded);
 		return false;
+	}
+	for (uint32_t i = 0; i < p->count; i++)
+		padded[i] = (struct padded){p->items[i].size * p->unit - buffers[p->items[i].buffer].size, i};
+	qsort(padded, p->count, sizeof(*padded), by_padding);
+	for (uint32_t k = 0; k < p->count; k++) {
+		const struct clv_pack_item *item = &p->items[padded[k].item];
+		clv_pack_floor_assign(&most, item->lo, item->hi, padded[k].padding);
+	}
+	for (uint32_t s = 0; s < p->sections; s++)
+		p->lower_bound = clv_max_u64(p->lower_bound,
+					     p->load[s] * p->unit - clv_pack_floor_max(&most, s, s + 1));
+	p->padding = p->count ? padded[p->count - 1].padding : 0;
+	clv_pack_floor_free(&most);
+	free(padded);
+	return true;
+}
+
+/* The loads, and the bound that follows from them and from what is fixed. */
+static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buffers, bool rounded)
+{
+	uint64_t load = 0;
+	p->load_leaves = 1;
+	while (p->load_leaves <= p->sections)
+		p->load_leaves *= 2;
+	p->load_tree = calloc((size_t)p->load_leaves * 2, sizeof(*p->load_tree));
+	if (!p->load_tree)
+		return false;
+	p->load = p->load_tree + p->load_leaves;
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct clv_pack_item *item = &p->items[i];
 		const struct clv_pack_range *r = clv_pack_ranges(p, item);
@@ -205,16 +260,20 @@ static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buff
 			p->load[r[k].lo] += item->size; /* differences, modulo 2^64 */
 			p->load[r[k].hi] -= item->size;
 		}
-		unneeded = clv_max_u64(unneeded, item->size * p->unit - buffers[item->buffer].size);
 		if (item->fixed != CLEAVE_PACK_ANYWHERE)
 			p->lower_bound = clv_max_u64(p->lower_bound, item->fixed + item->size);
 	}
 	for (uint32_t s = 0; s < p->sections; s++) {
 		load += p->load[s];
 		p->load[s] = load;
-		p->load_max = clv_max_u64(p->load_max, load);
 	}
-	p->lower_bound = clv_max_u64(p->lower_bound, p->load_max * p->unit - unneeded);
+	p->load[p->sections] = 0;
+	for (uint32_t i = p->load_leaves; --i;)
+		p->load_tree[i] = clv_max_u64(p->load_tree[2 * i], p->load_tree[2 * i + 1]);
+	p->load_max = p->load_tree[1];
+	if (rounded)
+		return bound_padded(p, buffers);
+	p->lower_bound = clv_max_u64(p->lower_bound, p->load_max * p->unit);
 	return true;
 }
 
@@ -304,8 +363,8 @@ bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer 
 		for (size_t i = 0; i < count; i++)
 			add_item(p, &buffers[i], (uint32_t)i, events);
 		make_sections(p, events);
-		find_unit(p);
-		ok = add_loads(p, buffers) && check_fixed(p, err);
+		bool rounded = find_unit(p);
+		ok = add_loads(p, buffers, rounded) && check_fixed(p, err);
 	}
 	free(events);
 	if (!ok)
@@ -313,11 +372,34 @@ bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer 
 	return ok;
 }
 
+bool clv_pack_problem_subset(struct clv_pack_problem *subset, const struct clv_pack_problem *p, const uint32_t *items,
+			     uint32_t count)
+{
+	struct clv_error none = {0}; /* what comes from a problem makes sense */
+	cleave_pack_buffer *buffers = calloc((size_t)count + 1, sizeof(*buffers));
+	*subset = (struct clv_pack_problem){0};
+	if (!buffers)
+		return false;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct clv_pack_item *item = &p->items[items[i]];
+		buffers[i] = (cleave_pack_buffer){
+			.lower = item->lo, .upper = item->hi, .size = item->size, .offset = CLEAVE_PACK_ANYWHERE};
+	}
+	bool ok = clv_pack_problem_make(subset, buffers, count, &none);
+	for (uint32_t i = 0; ok && i < subset->count; i++) {
+		struct clv_pack_item *item = &subset->items[i];
+		item->buffer = items[item->buffer];
+		item->life = p->items[item->buffer].life;
+	}
+	free(buffers);
+	return ok;
+}
+
 void clv_pack_problem_free(struct clv_pack_problem *p)
 {
 	free(p->items);
 	free(p->ranges);
-	free(p->load);
+	free(p->load_tree);
 	free(p->fixed_items);
 	*p = (struct clv_pack_problem){0};
 }

@@ -29,7 +29,7 @@ struct clv_pack_item {
 	uint32_t range;         /* first of its ranges; in a plain problem there is one, lo to hi */
 	uint32_t range_count;
 	uint32_t buffer;        /* the caller's index */
-	float life;             /* time from birth to death, for heuristics */
+	uint64_t life;          /* time from birth to death, for heuristics */
 };
 
 struct clv_pack_problem {
@@ -37,24 +37,35 @@ struct clv_pack_problem {
 	uint32_t count, sections;
 	struct clv_pack_range *ranges; /* of all items */
 	uint32_t range_total;
-	uint64_t *load;       /* sections: the sum of the sizes there */
+	uint64_t *load;       /* by section: the sum of the sizes there; in load_tree */
+	uint64_t *load_tree;  /* of maxima; [1] is the root, [load_leaves + s] section s */
+	uint32_t load_leaves;
 	uint64_t load_max;
 	uint64_t unit;        /* what 1 of a size or a height here is in the caller's */
 	uint64_t lower_bound; /* of the caller's height, in the caller's unit */
 	uint32_t *fixed_items; /* by offset */
 	uint32_t fixed_count;
+	uint64_t padding;     /* the most, in the caller's unit, that an item was rounded up by */
 	bool plain;
 };
 
 /* False with `err` if the buffers make no sense (a sentence), or with an empty `err` if host memory is out. */
 bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer *buffers, size_t count,
 			   struct clv_error *err);
+
+/* The problem of some items of a plain one, in units of its units; `buffer` of an item is its index in `p`. False: host
+ * memory is out. */
+bool clv_pack_problem_subset(struct clv_pack_problem *subset, const struct clv_pack_problem *p, const uint32_t *items,
+			     uint32_t count);
 void clv_pack_problem_free(struct clv_pack_problem *p);
 
 static inline const struct clv_pack_range *clv_pack_ranges(const struct clv_pack_problem *p, const struct clv_pack_item *i)
 {
 	return p->ranges + i->range;
 }
+
+/* The largest load in sections lo <= s < hi. */
+uint64_t clv_pack_load_in(const struct clv_pack_problem *p, uint32_t lo, uint32_t hi);
 
 /* Whether two items are live at one time. */
 bool clv_pack_items_share_section(const struct clv_pack_problem *p, const struct clv_pack_item *a,
