@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * launch: graphs that have memory of graph streams must not overlap on a device, since they share frames. Which graphs and executables have such
- * memory is followed by handle from captures through copies, child nodes and updates; a launch of one on another stream
- * than the last waits for the last on the device. The common case, one stream, costs no call of the driver.
+ * launch: graphs that have memory of graph streams must not overlap on a device, since they share frames. Which graphs and
+ * executables have such memory is followed by handle from captures through copies, child nodes and updates; a launch of one
+ * on another stream than the last waits for the last on the device. The common case, one stream, costs no call of the driver,
+ * or, on a default stream, one that asks for the current context.
  *
  * Not followed: a graph that is taken out of a child node (cuGraphChildGraphNodeGetGraph) and used on its own, one that
  * replaces that of a child node in an executable (cuGraphExecChildGraphNodeSetParams), and launches made by device code.
@@ -411,13 +412,17 @@ EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 
 /* ---- launches ---- */
 
+/* What another launch on the same stream looks at comes first, and is one cache line. */
 static struct last {
 	_Alignas(64) pthread_mutex_t lock;
+	/* The stream's, if a launch under this name has nothing to do but to be made: there was one before it, no event
+	 * covers that or has to, and no stream captures. Else NULL. That of the default stream stands for that of the context. */
+	CUstream name;
+	CUcontext context;
+	_Atomic uint64_t launches; /* written under the lock */
 	bool any;       /* else nothing is known to run */
 	bool recorded;  /* the event covers it */
 	unsigned eager; /* so many launches more are followed by an event */
-	CUstream name;  /* of the stream, if by it alone another launch on it is known; else NULL */
-	_Atomic uint64_t launches; /* written under the lock */
 	struct clv_cuda_stream stream;
 	clv_event event;
 } lasts[CLV_GRAPH_DEVICES] = {[0 ... CLV_GRAPH_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
@@ -441,6 +446,7 @@ static void record_last(const struct clv_process *p, int device, struct last *l)
 	struct clv_driver *d = p->driver;
 	if (!l->any || l->recorded)
 		return;
+	l->name = NULL;
 	enum clv_result r = CLV_FAILED;
 	if (l->event || d->event_create(d, &l->event, device) == CLV_OK)
 		r = d->event_record(d, l->event, l->stream.stream);
@@ -472,13 +478,14 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	l->any = true;
 	l->recorded = false;
 	l->stream = *s;
-	l->name = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD ? NULL : handle;
-	/* a thread's default stream is not to be named by others */
-	bool of_thread = s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
-	/* nor is one that may join a capture */
-	if (CLV_UNLIKELY(l->eager || of_thread || clv_cuda_captures(p->driver))) {
+	l->name = NULL;
+	l->context = s->context;
+	/* a thread's default stream is not to be named by others, nor is one that may join a capture */
+	if (CLV_UNLIKELY(l->eager || handle == CU_STREAM_PER_THREAD || clv_cuda_captures(p->driver))) {
 		l->eager -= l->eager != 0;
 		record_last(p, device, l);
+	} else {
+		l->name = handle;
 	}
 }
 
@@ -549,31 +556,28 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 }
 
 /* The common case, in which every 50 ns are 1 % of a launch: memory of one device, and the stream that was last there. */
-static bool launch_again(const struct clv_process *p, uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
+static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
 {
-	if (!clv_is_pow2(devices))
+	CUstream name = stream ? stream : ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	CUcontext context = NULL;
+	if (!clv_is_pow2(devices) || (name == CU_STREAM_LEGACY && CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS))
 		return false;
 	struct last *l = &lasts[clv_log2(devices)];
 	pthread_mutex_lock(&l->lock);
-	bool again = l->name == stream && l->any && !l->eager && !clv_cuda_captures(p->driver);
-	if (again) {
+	bool again = l->name == name && (name != CU_STREAM_LEGACY || l->context == context);
+	if (CLV_LIKELY(again)) {
 		*r = pass_launch(exec, stream, ptsz);
 		count_launch(l);
-		l->recorded &= *r != CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&l->lock);
 	return again;
 }
 
-static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
+static __attribute__((noinline)) CUresult launch_other(const struct clv_process *p, uint64_t devices, CUgraphExec exec,
+						       CUstream stream, bool ptsz)
 {
-	const struct clv_process *p = clv_process_if_open();
-	uint64_t devices = p ? devices_of(exec) : 0;
 	struct clv_cuda_stream s;
-	CUresult answer;
-	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(p, devices, exec, stream, ptsz, &answer))
-		return answer;
-	if (CLV_LIKELY(!devices) || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
+	if (clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);
 	if (CLV_UNLIKELY(clv_cuda_captures(p->driver))) {
 		struct clv_capture_info now = clv_capture_info(&s);
@@ -587,6 +591,18 @@ static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 		}
 	}
 	return launch_alone(p, devices, &s, exec, stream, ptsz);
+}
+
+static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	const struct clv_process *p = clv_process_if_open();
+	uint64_t devices = p ? devices_of(exec) : 0;
+	CUresult answer;
+	if (!devices)
+		return pass_launch(exec, stream, ptsz);
+	if (CLV_LIKELY(launch_again(devices, exec, stream, ptsz, &answer)))
+		return answer;
+	return launch_other(p, devices, exec, stream, ptsz);
 }
 
 /* A trim asks after launches, so it is made without their locks. */
