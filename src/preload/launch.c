@@ -521,10 +521,9 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 	}
 }
 
+/* Also before a first launch is known of, since it may be under way. */
 void clv_launches_tell(const struct clv_process *p)
 {
-	if (!clv_graphs_launches())
-		return;
 	for (int d = 0; d < p->driver->devices && d < CLV_GRAPH_DEVICES; d++) {
 		pthread_mutex_lock(&lasts[d].lock);
 		record_last(p, d, &lasts[d]);
