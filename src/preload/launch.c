@@ -38,32 +38,59 @@ static struct handle *handles;
 static size_t handle_room, handle_count; /* a power of two, at most half full */
 static _Atomic bool any_handles;
 
-/* What launches look at first, without the lock: executables seen lately. Written under it; the key is cleared before
- * anything else changes. */
-#define QUICK 256u
+/* What launches look at first, without the lock: executables seen lately, a cache line of them for each value of a hash.
+ * Written under it; the key is cleared before anything else changes. */
+#define QUICK_BITS 7
+#define QUICK_WAYS 4u
 static struct quick {
-	_Atomic(const void *) key;
-	_Atomic uint64_t devices;
-} quick[QUICK];
+	_Alignas(64) struct quick_way {
+		_Atomic(const void *) key;
+		_Atomic uint64_t devices;
+	} way[QUICK_WAYS];
+} quick[1 << QUICK_BITS];
+static unsigned quick_next; /* to be replaced, where there is no room */
 
 static struct quick *quick_of(const void *key)
 {
-	return &quick[clv_mix64((uint64_t)(uintptr_t)key) % QUICK];
+	return &quick[(uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15u >> (64 - QUICK_BITS)];
 }
 
 static void quick_forget(const void *key)
 {
 	struct quick *q = quick_of(key);
-	if (atomic_load_explicit(&q->key, memory_order_relaxed) == key)
-		atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
+	for (unsigned i = 0; i < QUICK_WAYS; i++)
+		if (atomic_load_explicit(&q->way[i].key, memory_order_relaxed) == key)
+			atomic_store_explicit(&q->way[i].key, NULL, memory_order_seq_cst);
 }
 
 static void quick_remember(const void *key, uint64_t devices)
 {
 	struct quick *q = quick_of(key);
-	atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
-	atomic_store_explicit(&q->devices, devices, memory_order_release);
-	atomic_store_explicit(&q->key, key, memory_order_release);
+	struct quick_way *w = &q->way[quick_next++ % QUICK_WAYS];
+	for (unsigned i = 0; i < QUICK_WAYS; i++) {
+		const void *there = atomic_load_explicit(&q->way[i].key, memory_order_relaxed);
+		if (!there || there == key)
+			w = &q->way[i];
+		if (there == key)
+			break;
+	}
+	atomic_store_explicit(&w->key, NULL, memory_order_seq_cst);
+	atomic_store_explicit(&w->devices, devices, memory_order_release);
+	atomic_store_explicit(&w->key, key, memory_order_release);
+}
+
+/* False: it is not there. */
+static bool quick_find(const void *key, uint64_t *devices)
+{
+	struct quick *q = quick_of(key);
+	for (unsigned i = 0; i < QUICK_WAYS; i++) {
+		struct quick_way *w = &q->way[i];
+		if (atomic_load_explicit(&w->key, memory_order_acquire) != key)
+			continue;
+		*devices = atomic_load_explicit(&w->devices, memory_order_acquire);
+		return atomic_load_explicit(&w->key, memory_order_relaxed) == key;
+	}
+	return false;
 }
 
 /* Where a handle is or belongs. */
@@ -159,17 +186,12 @@ CUgraph clv_handle_root(CUgraph graph)
 
 static uint64_t devices_of(const void *handle)
 {
-	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
-		return 0;
-	struct quick *q = quick_of(handle);
-	if (CLV_LIKELY(atomic_load_explicit(&q->key, memory_order_acquire) == handle)) {
-		uint64_t devices = atomic_load_explicit(&q->devices, memory_order_acquire);
-		if (atomic_load_explicit(&q->key, memory_order_relaxed) == handle)
-			return devices;
-	}
+	uint64_t devices = 0;
+	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed) || quick_find(handle, &devices)))
+		return devices;
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = find_handle(handle);
-	uint64_t devices = h ? h->devices : 0;
+	devices = h ? h->devices : 0;
 	quick_remember(handle, devices);
 	pthread_mutex_unlock(&handles_lock);
 	return devices;
