@@ -184,17 +184,22 @@ CUgraph clv_handle_root(CUgraph graph)
 	return graph;
 }
 
-static uint64_t devices_of(const void *handle)
+static __attribute__((noinline)) uint64_t look_up(const void *handle)
 {
-	uint64_t devices = 0;
-	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed) || quick_find(handle, &devices)))
-		return devices;
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = find_handle(handle);
-	devices = h ? h->devices : 0;
+	uint64_t devices = h ? h->devices : 0;
 	quick_remember(handle, devices);
 	pthread_mutex_unlock(&handles_lock);
 	return devices;
+}
+
+static inline uint64_t devices_of(const void *handle)
+{
+	uint64_t devices = 0;
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) || CLV_LIKELY(quick_find(handle, &devices)))
+		return devices;
+	return look_up(handle);
 }
 
 /* `to` has, from now on, what `from` has, and no more unless it is to keep what it had. If host memory is out it has not,
@@ -576,18 +581,22 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 	return r;
 }
 
-/* The common case, in which every 50 ns are 1 % of a launch: memory of one device, and the stream that was last there. */
-static bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
+/* The common case, in which every 25 ns are 1 % of a launch: memory of one device, and the stream that was last there. What
+ * lies elsewhere is asked for before the lock, for which processors wait. */
+static inline bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
 {
+	const struct clv_cuda_api *real = clv_real();
+	CUresult (*fn)(CUgraphExec exec, CUstream stream) = ptsz ? real->cuGraphLaunch_ptsz : real->cuGraphLaunch;
 	CUstream name = stream ? stream : ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 	CUcontext context = NULL;
-	if (!clv_is_pow2(devices) || (name == CU_STREAM_LEGACY && CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS))
+	if (CLV_UNLIKELY(!clv_is_pow2(devices) || !fn) ||
+	    (name == CU_STREAM_LEGACY && CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS))
 		return false;
 	struct last *l = &lasts[clv_log2(devices)];
 	pthread_mutex_lock(&l->lock);
 	bool again = l->name == name && (name != CU_STREAM_LEGACY || l->context == context);
 	if (CLV_LIKELY(again)) {
-		*r = pass_launch(exec, stream, ptsz);
+		*r = fn(exec, stream);
 		count_launch(l);
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -614,7 +623,7 @@ static __attribute__((noinline)) CUresult launch_other(const struct clv_process 
 	return launch_alone(p, devices, &s, exec, stream, ptsz);
 }
 
-static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
+static inline CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 {
 	const struct clv_process *p = clv_process_if_open();
 	uint64_t devices = p ? devices_of(exec) : 0;
@@ -627,10 +636,18 @@ static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 }
 
 /* A trim asks after launches, so it is made without their locks. */
-static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+static __attribute__((noinline)) CUresult launch_with_less(CUgraphExec exec, CUstream stream, bool ptsz)
 {
-	RETRY(r, launch_once(exec, stream, ptsz))
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (int step = 0; r == CUDA_ERROR_OUT_OF_MEMORY && clv_trim_for_retry(&step);)
+		r = launch_once(exec, stream, ptsz);
 	return r;
+}
+
+static inline CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	CUresult r = launch_once(exec, stream, ptsz);
+	return CLV_LIKELY(r != CUDA_ERROR_OUT_OF_MEMORY) ? r : launch_with_less(exec, stream, ptsz);
 }
 
 EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
