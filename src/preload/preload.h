@@ -160,7 +160,8 @@ static inline void clv_graphs_settle(const struct clv_process *p)
 }
 
 /* The same, waiting for work on blocks that the program has freed; and the driver gives the device back what it keeps for
- * graphs with memory nodes. True if anything was given back. */
+ * graphs with memory nodes. True if anything may have been given back since the caller saw that memory is short, be it by
+ * another thread. */
 bool clv_graphs_reclaim(const struct clv_process *p);
 
 /* The stream is about to be destroyed, or is gone with its context. */
