@@ -154,8 +154,8 @@ void clv_objects_back(CUgraph graph, struct clv_objects objects, CUgraphExec exe
 		if (exec && real->cuUserObjectRetain(o->object, 1) == CUDA_SUCCESS && !add(exec, o->object))
 			CLV_SAY_ONCE("no host memory to follow graphs by: some memory of theirs is not given back");
 		if (real->cuGraphRetainUserObject(graph, o->object, 1, CU_GRAPH_USER_OBJECT_MOVE) != CUDA_SUCCESS) {
-			real->cuUserObjectRelease(o->object, 1);
-			clv_meta_free(o);
+			CLV_SAY_ONCE("the driver does not tell when a graph is gone: its memory is not given back");
+			clv_meta_free(o); /* as above */
 			continue;
 		}
 		pthread_mutex_lock(&lock);
