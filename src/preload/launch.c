@@ -341,7 +341,7 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgr
 	struct clv_objects out = clv_objects_out(graph);                                                               \
 	RETRY(r, call)                                                                                                 \
 	if (r == CUDA_SUCCESS && p)                                                                                    \
-		clv_objects_end(p, clv_objects_take(exec), before);                                                    \
+		clv_objects_end(clv_objects_take(exec), before);                                                    \
 	inherit(exec, graph, r != CUDA_SUCCESS);                                                                       \
 	clv_objects_back(graph, out, exec);                                                                            \
 	return r
@@ -419,7 +419,7 @@ EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 	struct handle was = taken(exec);
 	CUresult r = destroyed(was, CLV_PASS(cuGraphExecDestroy, exec));
 	if (r == CUDA_SUCCESS && p)
-		clv_objects_end(p, objects, was.devices);
+		clv_objects_end(objects, was.devices);
 	else
 		clv_objects_keep(exec, objects);
 	return r;
