@@ -82,12 +82,9 @@ void clv_device_refused(const struct clv_process *p, int device, int why); /* af
 void clv_saw_more_than_plain(void);
 bool clv_plain_alone(void);
 
-/* Gives back to the driver what is free; `wait`: also what becomes free when the work under way is done. `device` -1: all.
- * Bytes given back. */
-uint64_t clv_trim(int device, bool wait);
-
-/* An allocation of the driver's own ran out of memory: trims, first without waiting. Call it again with *step as it left
- * it, after each further failure. False: nothing more can be done. */
+/* An allocation of the driver's own ran out of memory: gives back to the driver what is free, and at last also what becomes
+ * free when the work under way is done. Call it again with *step as it left it, after each further failure. False: nothing
+ * more can be done. */
 bool clv_trim_for_retry(int *step);
 
 /* ---- report ---- */

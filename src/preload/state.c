@@ -113,14 +113,15 @@ bool clv_plain_alone(void)
 	return !atomic_load_explicit(&more_than_plain, memory_order_relaxed);
 }
 
-uint64_t clv_trim(int device, bool wait)
+/* True if the driver may have more now. */
+static bool trim(bool wait)
 {
 	const struct clv_process *p = clv_process_if_open();
-	uint64_t sum = 0;
+	bool any = false;
 	if (p) {
 		clv_plain_settle(p);
 		if (wait)
-			clv_graphs_reclaim(p);
+			any = clv_graphs_reclaim(p);
 		else
 			clv_graphs_settle(p);
 	}
@@ -128,16 +129,15 @@ uint64_t clv_trim(int device, bool wait)
 		uint64_t bytes = 0;
 		struct clv_heap_usage usage;
 		clv_heap_usage(p->heap, d, &usage);
-		if ((device < 0 || device == d) && usage.held && !clv_heap_trim(p->heap, d, 0, wait, &bytes))
-			sum += bytes;
+		any |= usage.held && !clv_heap_trim(p->heap, d, 0, wait, &bytes) && bytes;
 	}
-	return sum;
+	return any;
 }
 
 bool clv_trim_for_retry(int *step)
 {
 	while (*step < 2)
-		if (clv_trim(-1, (*step)++ == 1))
+		if (trim((*step)++ == 1))
 			return true;
 	return false;
 }
