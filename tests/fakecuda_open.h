@@ -19,6 +19,7 @@ static struct clv_cuda_api cu;
 static void *cuda_lib;
 static struct {
 	fakecuda_calls_fn *calls;
+	fakecuda_function_fn *function;
 	fakecuda_used_fn *used, *used_peak;
 	fakecuda_foreign_fn *foreign;
 	fakecuda_faults_fn *faults;
@@ -48,7 +49,7 @@ static void open_cuda(void)
 #undef X
 #undef Y
 #define X(name) *(void **)&fake.name = cuda_symbol("fakecuda_" #name);
-	X(calls) X(used) X(used_peak) X(foreign) X(faults) X(delay) X(leaks)
+	X(calls) X(function) X(used) X(used_peak) X(foreign) X(faults) X(delay) X(leaks)
 #undef X
 		* (void **)&fake.set_failures = cuda_symbol("fakecuda_fail");
 }

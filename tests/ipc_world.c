@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct ipc_world world = {.ipc = true, .context = (CUcontext)0x100, .owner = -1, .failure = CLV_FAILED};
+struct ipc_world world = {.context = (CUcontext)0x100, .owner = -1, .failure = CLV_FAILED};
 
 #define DESCRIPTORS 2048 /* more are never open */
 
@@ -297,7 +297,9 @@ static CUresult drivers_close(CUdeviceptr ptr)
 	return IPC_DRIVERS_CLOSE;
 }
 
-const struct clv_cuda_api *clv_real(void)
+_Atomic(const struct clv_cuda_api *) clv_real_found;
+
+const struct clv_cuda_api *clv_real_find(void)
 {
 	static const struct clv_cuda_api api = {
 		.cuCtxGetCurrent = get_current,
@@ -312,26 +314,29 @@ const struct clv_cuda_api *clv_real(void)
 	return &api;
 }
 
-const struct clv_process *clv_process(void)
+static struct clv_driver driver = {
+	.name = "fake",
+	.devices = 3,
+	.device_info = fake_info,
+	.address_reserve = fake_reserve,
+	.address_free = fake_free,
+	.release = fake_release,
+	.map = fake_map,
+	.unmap = fake_unmap,
+	.set_access = fake_access,
+};
+static struct clv_process process = {.settings.ipc = true, .driver = &driver};
+_Atomic(const struct clv_process *) clv_process_opened = &process;
+
+const struct clv_process *clv_process_open(void)
 {
-	static struct clv_driver driver = {
-		.name = "fake",
-		.devices = 3,
-		.device_info = fake_info,
-		.address_reserve = fake_reserve,
-		.address_free = fake_free,
-		.release = fake_release,
-		.map = fake_map,
-		.unmap = fake_unmap,
-		.set_access = fake_access,
-	};
-	static struct clv_process on = {.settings.ipc = true, .driver = &driver}, off = {.driver = &driver};
-	return world.off ? NULL : world.ipc ? &on : &off;
+	return NULL;
 }
 
-const struct clv_process *clv_process_if_open(void)
+void ipc_world_serve(bool on, bool ipc)
 {
-	return clv_process();
+	process.settings.ipc = ipc;
+	atomic_store(&clv_process_opened, on ? &process : NULL);
 }
 
 void clv_say(const char *fmt, ...)

@@ -25,8 +25,6 @@
 
 /* What a test can change. */
 extern struct ipc_world {
-	bool ipc;                  /* the setting */
-	bool off;                  /* clv_process() gives nothing */
 	CUcontext context;         /* the current one */
 	int device;                /* its device */
 	int owner;                 /* of all imported memory, as the driver says; -1: it does not */
@@ -45,6 +43,9 @@ extern struct ipc_world {
 	size_t ranges, handles;
 	uint64_t mapped;
 } world;
+
+/* The process is served, or passed through; with the setting or without. */
+void ipc_world_serve(bool on, bool ipc);
 
 /* A block of `size` bytes at `offset` in frames of `bytes` each; its address. Writes a pattern made from `seed`. */
 CUdeviceptr ipc_make(unsigned i, unsigned frames, uint64_t bytes, uint64_t offset, uint64_t size, uint64_t seed);

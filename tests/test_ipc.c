@@ -273,17 +273,17 @@ START_TEST(switched_off)
 {
 	CUipcMemHandle h;
 	CUdeviceptr at, here = ipc_make(0, 1, G, 0, G, 7);
-	world.ipc = false;
+	ipc_world_serve(true, false);
 	ck_assert_int_eq(cuIpcGetMemHandle(&h, here), CUDA_ERROR_INVALID_VALUE);
 	ck_said("ipc:off");
-	world.ipc = true;
+	ipc_world_serve(true, true);
 	struct ipc_exporter x = ipc_start();
 	h = made(&x, 0, 1, 0, G);
-	world.ipc = false;
+	ipc_world_serve(true, false);
 	ck_assert_int_eq(cuIpcOpenMemHandle_v2(&at, h, 1), CUDA_ERROR_INVALID_VALUE);
 	ck_said("ipc:off in this one");
 	/* a process that is passed through */
-	world.off = true;
+	ipc_world_serve(false, false);
 	ck_assert_int_eq(cuIpcOpenMemHandle_v2(&at, h, 1), IPC_DRIVERS_OPEN);
 	ck_said("is off in this one");
 	ck_assert_int_eq(cuIpcGetMemHandle(&h, here), IPC_DRIVERS_GET);

@@ -296,14 +296,27 @@ unsigned clv_cuda_captures(const struct clv_driver *cuda)
 	return atomic_load_explicit(&cuda_of(cuda)->captures, memory_order_relaxed);
 }
 
-void clv_cuda_capture_lock(struct clv_driver *cuda)
+/* Threads hold it while they wait for the device, which may have to wait for what this thread does next. By the time that this
+ * one has waited, they are inside of calls that asked long ago whether anything captures. */
+#define CAPTURE_WAIT_NS (100 * 1000 * 1000)
+
+bool clv_cuda_capture_lock(struct clv_driver *cuda)
 {
-	pthread_rwlock_wrlock(&cuda_of(cuda)->begins);
+	pthread_rwlock_t *begins = &cuda_of(cuda)->begins;
+	struct timespec until;
+	if (!pthread_rwlock_trywrlock(begins))
+		return true;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += CAPTURE_WAIT_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return !pthread_rwlock_timedwrlock(begins, &until);
 }
 
-void clv_cuda_capture_unlock(struct clv_driver *cuda)
+void clv_cuda_capture_unlock(struct clv_driver *cuda, bool locked)
 {
-	pthread_rwlock_unlock(&cuda_of(cuda)->begins);
+	if (locked)
+		pthread_rwlock_unlock(&cuda_of(cuda)->begins);
 }
 
 void clv_cuda_set_virtual(struct clv_driver *cuda, const struct clv_cuda_virtual *ops)

@@ -99,9 +99,10 @@ void clv_cuda_set_virtual(struct clv_driver *cuda, const struct clv_cuda_virtual
 void clv_cuda_captures_add(struct clv_driver *cuda, int change);
 unsigned clv_cuda_captures(const struct clv_driver *cuda); /* one relaxed load */
 
-/* Around the call that begins one: no other thread then waits for, or records on, what has just begun to capture. */
-void clv_cuda_capture_lock(struct clv_driver *cuda);
-void clv_cuda_capture_unlock(struct clv_driver *cuda);
+/* Around the call that begins one: no other thread then waits for, or records on, what has just begun to capture. False: other
+ * threads have been waiting for so long that they are left alone. */
+bool clv_cuda_capture_lock(struct clv_driver *cuda);
+void clv_cuda_capture_unlock(struct clv_driver *cuda, bool locked); /* as it was answered */
 
 /* ---- access ---- */
 

@@ -93,52 +93,57 @@ void clv_captures_abandon(const struct clv_process *p, const struct clv_cuda_str
 		CLV_PASS(cuGraphDestroy, graph);
 }
 
+/* A call that begins a capture, if `p` is not NULL. */
+struct beginning {
+	const struct clv_process *p;
+	struct clv_cuda_stream s;
+	bool locked;
+};
+
 /* What was freed on the stream so far, and launched on any that may join the capture, is told by events, as long as they can be
  * recorded. From before that on others know that a stream captures. */
-static const struct clv_process *about_to_begin(CUstream stream, bool ptsz, struct clv_cuda_stream *s)
+static struct beginning about_to_begin(CUstream stream, bool ptsz)
 {
-	const struct clv_process *p = clv_process();
-	if (!p || clv_cuda_stream(p->driver, stream, ptsz, s) != CUDA_SUCCESS)
-		return NULL;
-	clv_cuda_captures_add(p->driver, 1);
-	if (clv_device_usable(p, s->device))
-		clv_heap_stream_mark(p->heap, s->device, s->stream);
-	clv_launches_tell(p);
-	clv_cuda_capture_lock(p->driver);
-	return p;
+	struct beginning b = {.p = clv_process()};
+	if (!b.p || clv_cuda_stream(b.p->driver, stream, ptsz, &b.s) != CUDA_SUCCESS)
+		return (struct beginning){NULL};
+	clv_cuda_captures_add(b.p->driver, 1);
+	if (clv_device_usable(b.p, b.s.device))
+		clv_heap_stream_mark(b.p->heap, b.s.device, b.s.stream);
+	clv_launches_tell(b.p);
+	b.locked = clv_cuda_capture_lock(b.p->driver);
+	return b;
 }
 
-static CUresult began(const struct clv_process *p, const struct clv_cuda_stream *s, bool own_graph, CUresult r)
+static CUresult began(const struct beginning *b, bool own_graph, CUresult r)
 {
-	if (p)
-		clv_cuda_capture_unlock(p->driver);
-	if (p && r == CUDA_SUCCESS)
-		begun(s, own_graph);
-	else if (p)
-		clv_cuda_captures_add(p->driver, -1);
+	if (!b->p)
+		return r;
+	clv_cuda_capture_unlock(b->p->driver, b->locked);
+	if (r == CUDA_SUCCESS)
+		begun(&b->s, own_graph);
+	else
+		clv_cuda_captures_add(b->p->driver, -1);
 	return r;
 }
 
 static CUresult begin(CUstream stream, bool ptsz)
 {
-	struct clv_cuda_stream s;
-	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
-	return began(p, &s, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture, stream));
+	struct beginning b = about_to_begin(stream, ptsz);
+	return began(&b, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture, stream));
 }
 
 static CUresult begin_v2(CUstream stream, CUstreamCaptureMode mode, bool ptsz)
 {
-	struct clv_cuda_stream s;
-	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
-	return began(p, &s, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture_v2, stream, mode));
+	struct beginning b = about_to_begin(stream, ptsz);
+	return began(&b, true, CLV_PASS_TWIN(ptsz, cuStreamBeginCapture_v2, stream, mode));
 }
 
 static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,
 			       size_t count, CUstreamCaptureMode mode, bool ptsz)
 {
-	struct clv_cuda_stream s;
-	const struct clv_process *p = about_to_begin(stream, ptsz, &s);
-	return began(p, &s, false,
+	struct beginning b = about_to_begin(stream, ptsz);
+	return began(&b, false,
 		     CLV_PASS_TWIN(ptsz, cuStreamBeginCaptureToGraph, stream, graph, after, edges, count, mode));
 }
 

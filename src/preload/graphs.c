@@ -156,10 +156,13 @@ struct clv_capture_info clv_capture_info(const struct clv_cuda_stream *s)
 	return i;
 }
 
+static _Atomic unsigned graphs_gone; /* so far */
+
 /* On a thread of the driver, or in the middle of a call of the program. */
 static void graph_gone(void *capture)
 {
 	struct capture *c = capture;
+	atomic_fetch_add_explicit(&graphs_gone, 1, memory_order_relaxed);
 	atomic_store_explicit(&c->gone, true, memory_order_release);
 	/* from here on it may have been freed */
 	atomic_store_explicit(&clv_graphs_news, true, memory_order_release);
@@ -575,14 +578,16 @@ static bool ended_lately(void)
 /* The driver calls back from a thread of its own, soon: until no more comes for a while. */
 static void wait_for_callbacks(void)
 {
-	for (int i = 0, end = 200; i < end; i++) {
+	unsigned before = atomic_load_explicit(&graphs_gone, memory_order_relaxed), now;
+	for (unsigned i = 0, end = 200; i < end; i++, before = now) {
 		nanosleep(&(struct timespec){.tv_nsec = 250000}, NULL);
-		if (atomic_exchange_explicit(&clv_graphs_news, false, memory_order_acquire))
-			end = i + 8;
+		now = atomic_load_explicit(&graphs_gone, memory_order_relaxed);
+		if (now != before)
+			end = i + 40 < 800 ? i + 40 : 800;
 	}
 }
 
-static bool settle(const struct clv_process *p, bool wait)
+static bool settle_counted(const struct clv_process *p, bool wait)
 {
 	struct block *out = NULL;
 	struct capture *ended = NULL;
@@ -639,6 +644,28 @@ static bool settle(const struct clv_process *p, bool wait)
 	return any;
 }
 
+/* Threads that settle: what one of them has taken from the books, and not given back yet, the others do not find. */
+static _Atomic unsigned settling;
+
+static bool settle(const struct clv_process *p, bool wait)
+{
+	atomic_fetch_add(&settling, 1);
+	bool any = settle_counted(p, wait);
+	atomic_fetch_sub(&settling, 1);
+	return any;
+}
+
+/* For a while at most, since they may wait themselves. True if there were any. */
+static bool wait_for_others(void)
+{
+	bool any = false;
+	for (int i = 0; i < 200 && atomic_load(&settling); i++) {
+		any = true;
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+	return any;
+}
+
 void clv_graphs_settle_now(const struct clv_process *p)
 {
 	settle(p, false);
@@ -666,8 +693,10 @@ static bool trim_driver(const struct clv_process *p)
 
 bool clv_graphs_reclaim(const struct clv_process *p)
 {
-	bool settled = settle(p, true);
-	return trim_driver(p) || settled;
+	bool lately = ended_lately(), settled = settle(p, true);
+	if (wait_for_others())
+		settled |= settle(p, true);
+	return trim_driver(p) || settled || lately;
 }
 
 void clv_graphs_stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)

@@ -89,7 +89,7 @@ void clv_objects_copied(CUgraph copy, CUgraph graph);
 struct clv_objects clv_objects_take(const void *handle);
 void clv_objects_keep(const void *handle, struct clv_objects objects);
 void clv_objects_drop(struct clv_objects objects);
-void clv_objects_end(const struct clv_process *p, struct clv_objects objects, uint64_t devices);
+void clv_objects_end(struct clv_objects objects, uint64_t devices);
 
 /* Takes the objects out of a graph, that is about to be instantiated, and puts them back. What has become of it, if anything
  * has (else NULL), counts as having them. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * launch: graphs that have memory of graph streams must not overlap on a device, since they share frames. Which graphs and executables have such
- * memory is followed by handle from captures through copies, child nodes and updates; a launch of one on another stream
- * than the last waits for the last on the device. The common case, one stream, costs no call of the driver.
+ * launch: graphs that have memory of graph streams must not overlap on a device, since they share frames. Which graphs and
+ * executables have such memory is followed by handle from captures through copies, child nodes and updates; a launch of one
+ * on another stream than the last waits for the last on the device. The common case, one stream, costs no call of the driver,
+ * or, on a default stream, one that asks for the current context.
  *
  * Not followed: a graph that is taken out of a child node (cuGraphChildGraphNodeGetGraph) and used on its own, one that
  * replaces that of a child node in an executable (cuGraphExecChildGraphNodeSetParams), and launches made by device code.
@@ -37,32 +38,59 @@ static struct handle *handles;
 static size_t handle_room, handle_count; /* a power of two, at most half full */
 static _Atomic bool any_handles;
 
-/* What launches look at first, without the lock: executables seen lately. Written under it; the key is cleared before
- * anything else changes. */
-#define QUICK 256u
+/* What launches look at first, without the lock: executables seen lately, a cache line of them for each value of a hash.
+ * Written under it; the key is cleared before anything else changes. */
+#define QUICK_BITS 7
+#define QUICK_WAYS 4u
 static struct quick {
-	_Atomic(const void *) key;
-	_Atomic uint64_t devices;
-} quick[QUICK];
+	_Alignas(64) struct quick_way {
+		_Atomic(const void *) key;
+		_Atomic uint64_t devices;
+	} way[QUICK_WAYS];
+} quick[1 << QUICK_BITS];
+static unsigned quick_next; /* to be replaced, where there is no room */
 
 static struct quick *quick_of(const void *key)
 {
-	return &quick[clv_mix64((uint64_t)(uintptr_t)key) % QUICK];
+	return &quick[(uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15u >> (64 - QUICK_BITS)];
 }
 
 static void quick_forget(const void *key)
 {
 	struct quick *q = quick_of(key);
-	if (atomic_load_explicit(&q->key, memory_order_relaxed) == key)
-		atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
+	for (unsigned i = 0; i < QUICK_WAYS; i++)
+		if (atomic_load_explicit(&q->way[i].key, memory_order_relaxed) == key)
+			atomic_store_explicit(&q->way[i].key, NULL, memory_order_seq_cst);
 }
 
 static void quick_remember(const void *key, uint64_t devices)
 {
 	struct quick *q = quick_of(key);
-	atomic_store_explicit(&q->key, NULL, memory_order_seq_cst);
-	atomic_store_explicit(&q->devices, devices, memory_order_release);
-	atomic_store_explicit(&q->key, key, memory_order_release);
+	struct quick_way *w = &q->way[quick_next++ % QUICK_WAYS];
+	for (unsigned i = 0; i < QUICK_WAYS; i++) {
+		const void *there = atomic_load_explicit(&q->way[i].key, memory_order_relaxed);
+		if (!there || there == key)
+			w = &q->way[i];
+		if (there == key)
+			break;
+	}
+	atomic_store_explicit(&w->key, NULL, memory_order_seq_cst);
+	atomic_store_explicit(&w->devices, devices, memory_order_release);
+	atomic_store_explicit(&w->key, key, memory_order_release);
+}
+
+/* False: it is not there. */
+static bool quick_find(const void *key, uint64_t *devices)
+{
+	struct quick *q = quick_of(key);
+	for (unsigned i = 0; i < QUICK_WAYS; i++) {
+		struct quick_way *w = &q->way[i];
+		if (atomic_load_explicit(&w->key, memory_order_acquire) != key)
+			continue;
+		*devices = atomic_load_explicit(&w->devices, memory_order_acquire);
+		return atomic_load_explicit(&w->key, memory_order_relaxed) == key;
+	}
+	return false;
 }
 
 /* Where a handle is or belongs. */
@@ -156,22 +184,22 @@ CUgraph clv_handle_root(CUgraph graph)
 	return graph;
 }
 
-static uint64_t devices_of(const void *handle)
+static __attribute__((noinline)) uint64_t look_up(const void *handle)
 {
-	if (CLV_LIKELY(!atomic_load_explicit(&any_handles, memory_order_relaxed)))
-		return 0;
-	struct quick *q = quick_of(handle);
-	if (CLV_LIKELY(atomic_load_explicit(&q->key, memory_order_acquire) == handle)) {
-		uint64_t devices = atomic_load_explicit(&q->devices, memory_order_acquire);
-		if (atomic_load_explicit(&q->key, memory_order_relaxed) == handle)
-			return devices;
-	}
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = find_handle(handle);
 	uint64_t devices = h ? h->devices : 0;
 	quick_remember(handle, devices);
 	pthread_mutex_unlock(&handles_lock);
 	return devices;
+}
+
+static inline uint64_t devices_of(const void *handle)
+{
+	uint64_t devices = 0;
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) || CLV_LIKELY(quick_find(handle, &devices)))
+		return devices;
+	return look_up(handle);
 }
 
 /* `to` has, from now on, what `from` has, and no more unless it is to keep what it had. If host memory is out it has not,
@@ -313,7 +341,7 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgr
 	struct clv_objects out = clv_objects_out(graph);                                                               \
 	RETRY(r, call)                                                                                                 \
 	if (r == CUDA_SUCCESS && p)                                                                                    \
-		clv_objects_end(p, clv_objects_take(exec), before);                                                    \
+		clv_objects_end(clv_objects_take(exec), before);                                                    \
 	inherit(exec, graph, r != CUDA_SUCCESS);                                                                       \
 	clv_objects_back(graph, out, exec);                                                                            \
 	return r
@@ -391,7 +419,7 @@ EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 	struct handle was = taken(exec);
 	CUresult r = destroyed(was, CLV_PASS(cuGraphExecDestroy, exec));
 	if (r == CUDA_SUCCESS && p)
-		clv_objects_end(p, objects, was.devices);
+		clv_objects_end(objects, was.devices);
 	else
 		clv_objects_keep(exec, objects);
 	return r;
@@ -411,13 +439,17 @@ EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 
 /* ---- launches ---- */
 
+/* What another launch on the same stream looks at comes first, and is one cache line. */
 static struct last {
 	_Alignas(64) pthread_mutex_t lock;
+	/* The stream's, if a launch under this name has nothing to do but to be made: there was one before it, no event
+	 * covers that or has to, and no stream captures. Else NULL. That of the default stream stands for that of the context. */
+	CUstream name;
+	CUcontext context;
+	_Atomic uint64_t launches; /* written under the lock */
 	bool any;       /* else nothing is known to run */
 	bool recorded;  /* the event covers it */
 	unsigned eager; /* so many launches more are followed by an event */
-	CUstream name;  /* of the stream, if by it alone another launch on it is known; else NULL */
-	_Atomic uint64_t launches; /* written under the lock */
 	struct clv_cuda_stream stream;
 	clv_event event;
 } lasts[CLV_GRAPH_DEVICES] = {[0 ... CLV_GRAPH_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
@@ -441,6 +473,7 @@ static void record_last(const struct clv_process *p, int device, struct last *l)
 	struct clv_driver *d = p->driver;
 	if (!l->any || l->recorded)
 		return;
+	l->name = NULL;
 	enum clv_result r = CLV_FAILED;
 	if (l->event || d->event_create(d, &l->event, device) == CLV_OK)
 		r = d->event_record(d, l->event, l->stream.stream);
@@ -472,13 +505,14 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	l->any = true;
 	l->recorded = false;
 	l->stream = *s;
-	l->name = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD ? NULL : handle;
-	/* a thread's default stream is not to be named by others */
-	bool of_thread = s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
-	/* nor is one that may join a capture */
-	if (CLV_UNLIKELY(l->eager || of_thread || clv_cuda_captures(p->driver))) {
+	l->name = NULL;
+	l->context = s->context;
+	/* a thread's default stream is not to be named by others, nor is one that may join a capture */
+	if (CLV_UNLIKELY(l->eager || handle == CU_STREAM_PER_THREAD || clv_cuda_captures(p->driver))) {
 		l->eager -= l->eager != 0;
 		record_last(p, device, l);
+	} else {
+		l->name = handle;
 	}
 }
 
@@ -514,10 +548,9 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 	}
 }
 
+/* Also before a first launch is known of, since it may be under way. */
 void clv_launches_tell(const struct clv_process *p)
 {
-	if (!clv_graphs_launches())
-		return;
 	for (int d = 0; d < p->driver->devices && d < CLV_GRAPH_DEVICES; d++) {
 		pthread_mutex_lock(&lasts[d].lock);
 		record_last(p, d, &lasts[d]);
@@ -548,32 +581,33 @@ static CUresult launch_alone(const struct clv_process *p, uint64_t devices, cons
 	return r;
 }
 
-/* The common case, in which every 50 ns are 1 % of a launch: memory of one device, and the stream that was last there. */
-static bool launch_again(const struct clv_process *p, uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
+/* The common case, in which every 25 ns are 1 % of a launch: memory of one device, and the stream that was last there. What
+ * lies elsewhere is asked for before the lock, for which processors wait. */
+static inline bool launch_again(uint64_t devices, CUgraphExec exec, CUstream stream, bool ptsz, CUresult *r)
 {
-	if (!clv_is_pow2(devices))
+	const struct clv_cuda_api *real = clv_real();
+	CUresult (*fn)(CUgraphExec exec, CUstream stream) = ptsz ? real->cuGraphLaunch_ptsz : real->cuGraphLaunch;
+	CUstream name = stream ? stream : ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	CUcontext context = NULL;
+	if (CLV_UNLIKELY(!clv_is_pow2(devices) || !fn) ||
+	    (name == CU_STREAM_LEGACY && CLV_PASS(cuCtxGetCurrent, &context) != CUDA_SUCCESS))
 		return false;
 	struct last *l = &lasts[clv_log2(devices)];
 	pthread_mutex_lock(&l->lock);
-	bool again = l->name == stream && l->any && !l->eager && !clv_cuda_captures(p->driver);
-	if (again) {
-		*r = pass_launch(exec, stream, ptsz);
+	bool again = l->name == name && (name != CU_STREAM_LEGACY || l->context == context);
+	if (CLV_LIKELY(again)) {
+		*r = fn(exec, stream);
 		count_launch(l);
-		l->recorded &= *r != CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&l->lock);
 	return again;
 }
 
-static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
+static __attribute__((noinline)) CUresult launch_other(const struct clv_process *p, uint64_t devices, CUgraphExec exec,
+						       CUstream stream, bool ptsz)
 {
-	const struct clv_process *p = clv_process_if_open();
-	uint64_t devices = p ? devices_of(exec) : 0;
 	struct clv_cuda_stream s;
-	CUresult answer;
-	if (devices && stream && !clv_cuda_captures(p->driver) && launch_again(p, devices, exec, stream, ptsz, &answer))
-		return answer;
-	if (CLV_LIKELY(!devices) || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
+	if (clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);
 	if (CLV_UNLIKELY(clv_cuda_captures(p->driver))) {
 		struct clv_capture_info now = clv_capture_info(&s);
@@ -589,11 +623,31 @@ static CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 	return launch_alone(p, devices, &s, exec, stream, ptsz);
 }
 
-/* A trim asks after launches, so it is made without their locks. */
-static CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+static inline CUresult launch_once(CUgraphExec exec, CUstream stream, bool ptsz)
 {
-	RETRY(r, launch_once(exec, stream, ptsz))
+	const struct clv_process *p = clv_process_if_open();
+	uint64_t devices = p ? devices_of(exec) : 0;
+	CUresult answer;
+	if (!devices)
+		return pass_launch(exec, stream, ptsz);
+	if (CLV_LIKELY(launch_again(devices, exec, stream, ptsz, &answer)))
+		return answer;
+	return launch_other(p, devices, exec, stream, ptsz);
+}
+
+/* A trim asks after launches, so it is made without their locks. */
+static __attribute__((noinline)) CUresult launch_with_less(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	for (int step = 0; r == CUDA_ERROR_OUT_OF_MEMORY && clv_trim_for_retry(&step);)
+		r = launch_once(exec, stream, ptsz);
 	return r;
+}
+
+static inline CUresult launch(CUgraphExec exec, CUstream stream, bool ptsz)
+{
+	CUresult r = launch_once(exec, stream, ptsz);
+	return CLV_LIKELY(r != CUDA_ERROR_OUT_OF_MEMORY) ? r : launch_with_less(exec, stream, ptsz);
 }
 
 EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)

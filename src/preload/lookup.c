@@ -83,7 +83,13 @@ struct library {
 };
 
 static const struct clv_cuda_api nothing;
-static _Atomic(const struct library *) known;
+_Atomic(const struct clv_cuda_api *) clv_real_found; /* that of a library */
+
+static const struct library *known(void)
+{
+	const struct clv_cuda_api *api = atomic_load_explicit(&clv_real_found, memory_order_acquire);
+	return api ? CLV_CONTAINER_OF(api, const struct library, api) : NULL;
+}
 
 static unsigned place_of(const void *real)
 {
@@ -118,15 +124,15 @@ static bool build(struct library *l, void *lib)
 	map_hook(l, libc_dlsym()(lib, #name), (void *)(name));
 	CLV_HOOKS
 #undef CLV_HOOK_NAME_
-	const struct library *none = NULL;
-	bool first = atomic_compare_exchange_strong(&known, &none, l);
+	const struct clv_cuda_api *none = NULL;
+	bool first = atomic_compare_exchange_strong(&clv_real_found, &none, &l->api);
 	if (first && !l->complete)
 		clv_say("%s: memory is left to the driver", err.text);
 	return first;
 }
 
 /* The library must be loaded already: nothing is loaded for our sake. */
-static const struct clv_cuda_api *find_driver(void)
+const struct clv_cuda_api *clv_real_find(void)
 {
 	void *lib = next_dlsym() ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
 	if (!lib) {
@@ -142,24 +148,18 @@ static const struct clv_cuda_api *find_driver(void)
 		munmap(pages, sizeof(struct library));
 		dlclose(lib);
 	}
-	return &atomic_load_explicit(&known, memory_order_acquire)->api;
-}
-
-const struct clv_cuda_api *clv_real(void)
-{
-	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
-	return CLV_LIKELY(l != NULL) ? &l->api : find_driver();
+	return atomic_load_explicit(&clv_real_found, memory_order_acquire);
 }
 
 bool clv_real_is_complete(void)
 {
-	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
+	const struct library *l = known();
 	return l && l->complete;
 }
 
 void *clv_hook_of(const void *real)
 {
-	const struct library *l = atomic_load_explicit(&known, memory_order_acquire);
+	const struct library *l = known();
 	for (unsigned i = place_of(real); l && l->map[i].real; i = (i + 1) % MAP_SIZE)
 		if (l->map[i].real == real)
 			return l->map[i].hook;

@@ -154,8 +154,8 @@ void clv_objects_back(CUgraph graph, struct clv_objects objects, CUgraphExec exe
 		if (exec && real->cuUserObjectRetain(o->object, 1) == CUDA_SUCCESS && !add(exec, o->object))
 			CLV_SAY_ONCE("no host memory to follow graphs by: some memory of theirs is not given back");
 		if (real->cuGraphRetainUserObject(graph, o->object, 1, CU_GRAPH_USER_OBJECT_MOVE) != CUDA_SUCCESS) {
-			real->cuUserObjectRelease(o->object, 1);
-			clv_meta_free(o);
+			CLV_SAY_ONCE("the driver does not tell when a graph is gone: its memory is not given back");
+			clv_meta_free(o); /* as above */
 			continue;
 		}
 		pthread_mutex_lock(&lock);
@@ -176,14 +176,12 @@ void clv_objects_become_part(CUgraph graph, CUgraphExec exec)
 
 /* ---- executables end ---- */
 
-static void end_after_launches(const struct clv_process *p, CUuserObject object, int device)
+static void end_after_launches(CUuserObject object, int device)
 {
 	struct ending *e = clv_meta_zalloc(sizeof(*e));
 	if (!e)
 		return; /* as above */
 	*e = (struct ending){.object = object, .device = device};
-	if (p->driver->event_create(p->driver, &e->event, device) != CLV_OK)
-		e->event = 0;
 	pthread_mutex_lock(&lock);
 	e->next = endings;
 	endings = e;
@@ -191,7 +189,7 @@ static void end_after_launches(const struct clv_process *p, CUuserObject object,
 	atomic_store_explicit(&clv_graphs_news, true, memory_order_relaxed);
 }
 
-void clv_objects_end(const struct clv_process *p, struct clv_objects objects, uint64_t devices)
+void clv_objects_end(struct clv_objects objects, uint64_t devices)
 {
 	const struct clv_cuda_api *real = clv_real();
 	for (struct owned *o = objects.first, *next; o; o = next) {
@@ -199,7 +197,7 @@ void clv_objects_end(const struct clv_process *p, struct clv_objects objects, ui
 		bool first = true; /* the one reference is for one device; each further one has its own */
 		for (int d = 0; d < 64; d++)
 			if ((devices >> d & 1) && (first || real->cuUserObjectRetain(o->object, 1) == CUDA_SUCCESS)) {
-				end_after_launches(p, o->object, d);
+				end_after_launches(o->object, d);
 				first = false;
 			}
 		if (first)
@@ -212,6 +210,8 @@ void clv_objects_end(const struct clv_process *p, struct clv_objects objects, ui
 static bool is_done(const struct clv_process *p, struct ending *e, bool wait)
 {
 	struct clv_driver *d = p->driver;
+	if (!e->event && d->event_create(d, &e->event, e->device) != CLV_OK)
+		e->event = 0;
 	if (!e->recorded) {
 		enum clv_launches told = clv_launches_told(p, e->device, e->event);
 		if (told == CLV_LAUNCHES_NONE)

@@ -33,8 +33,14 @@
 
 /* ---- lookup ---- */
 
-/* The functions of the libcuda.so.1 that is loaded; all NULL if none is. */
-const struct clv_cuda_api *clv_real(void);
+/* The functions of the libcuda.so.1 that is loaded; all NULL if none is. One load when it has been found. */
+extern _Atomic(const struct clv_cuda_api *) clv_real_found;
+const struct clv_cuda_api *clv_real_find(void);
+static inline const struct clv_cuda_api *clv_real(void)
+{
+	const struct clv_cuda_api *found = atomic_load_explicit(&clv_real_found, memory_order_acquire);
+	return CLV_LIKELY(found != NULL) ? found : clv_real_find();
+}
 /* It has all that Cleave cannot do without; if not, that has been said. */
 bool clv_real_is_complete(void);
 
@@ -54,11 +60,19 @@ struct clv_process {
 	struct cleave_heap *heap;
 };
 
-/* The heap of this process and what belongs to it, opened at the first call that finds CUDA initialised. NULL: pass
- * everything through. One load when it is open. */
-const struct clv_process *clv_process(void);
-/* The same, but opens nothing. */
-const struct clv_process *clv_process_if_open(void);
+/* The heap of this process and what belongs to it, if it is open. NULL: pass everything through. One load. */
+extern _Atomic(const struct clv_process *) clv_process_opened;
+static inline const struct clv_process *clv_process_if_open(void)
+{
+	return atomic_load_explicit(&clv_process_opened, memory_order_acquire);
+}
+/* The same; opens it if this is the first call that finds CUDA initialised. */
+const struct clv_process *clv_process_open(void);
+static inline const struct clv_process *clv_process(void)
+{
+	const struct clv_process *p = clv_process_if_open();
+	return CLV_LIKELY(p != NULL) ? p : clv_process_open();
+}
 
 /* False: this device is passed through (it cannot map memory, for one), which has been said once. */
 bool clv_device_usable(const struct clv_process *p, int device);
@@ -68,12 +82,9 @@ void clv_device_refused(const struct clv_process *p, int device, int why); /* af
 void clv_saw_more_than_plain(void);
 bool clv_plain_alone(void);
 
-/* Gives back to the driver what is free; `wait`: also what becomes free when the work under way is done. `device` -1: all.
- * Bytes given back. */
-uint64_t clv_trim(int device, bool wait);
-
-/* An allocation of the driver's own ran out of memory: trims, first without waiting. Call it again with *step as it left
- * it, after each further failure. False: nothing more can be done. */
+/* An allocation of the driver's own ran out of memory: gives back to the driver what is free, and at last also what becomes
+ * free when the work under way is done. Call it again with *step as it left it, after each further failure. False: nothing
+ * more can be done. */
 bool clv_trim_for_retry(int *step);
 
 /* ---- report ---- */
@@ -146,7 +157,8 @@ static inline void clv_graphs_settle(const struct clv_process *p)
 }
 
 /* The same, waiting for work on blocks that the program has freed; and the driver gives the device back what it keeps for
- * graphs with memory nodes. True if anything was given back. */
+ * graphs with memory nodes. True if anything may have been given back since the caller saw that memory is short, be it by
+ * another thread. */
 bool clv_graphs_reclaim(const struct clv_process *p);
 
 /* The stream is about to be destroyed, or is gone with its context. */

@@ -19,7 +19,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clv_process process;
-static _Atomic(const struct clv_process *) open_process;
+_Atomic(const struct clv_process *) clv_process_opened;
 static _Atomic bool passing; /* through, for good */
 static _Atomic bool more_than_plain;
 static _Atomic bool refused[DEVICES_MAX];
@@ -32,8 +32,8 @@ static void warn_setting(void *arg, const char *sentence)
 
 static void in_child(void)
 {
-	if (atomic_load(&open_process)) {
-		atomic_store(&open_process, NULL);
+	if (atomic_load(&clv_process_opened)) {
+		atomic_store(&clv_process_opened, NULL);
 		atomic_store(&passing, true);
 		clv_ipc_in_child();
 	}
@@ -73,24 +73,16 @@ static const struct clv_process *open_now(void)
 	}
 	clv_graphs_open(process.driver);
 	pthread_atfork(NULL, NULL, in_child);
-	atomic_store_explicit(&open_process, &process, memory_order_release);
+	atomic_store_explicit(&clv_process_opened, &process, memory_order_release);
 	return &process;
 }
 
-const struct clv_process *clv_process_if_open(void)
+const struct clv_process *clv_process_open(void)
 {
-	return atomic_load_explicit(&open_process, memory_order_acquire);
-}
-
-const struct clv_process *clv_process(void)
-{
-	const struct clv_process *p = clv_process_if_open();
-	if (CLV_LIKELY(p != NULL))
-		return p;
 	if (atomic_load_explicit(&passing, memory_order_relaxed) || !cuda_is_up())
 		return NULL;
 	pthread_mutex_lock(&lock);
-	p = clv_process_if_open();
+	const struct clv_process *p = clv_process_if_open();
 	if (!p && !atomic_load(&passing))
 		p = open_now();
 	pthread_mutex_unlock(&lock);
@@ -121,14 +113,15 @@ bool clv_plain_alone(void)
 	return !atomic_load_explicit(&more_than_plain, memory_order_relaxed);
 }
 
-uint64_t clv_trim(int device, bool wait)
+/* True if the driver may have more now. */
+static bool trim(bool wait)
 {
 	const struct clv_process *p = clv_process_if_open();
-	uint64_t sum = 0;
+	bool any = false;
 	if (p) {
 		clv_plain_settle(p);
 		if (wait)
-			clv_graphs_reclaim(p);
+			any = clv_graphs_reclaim(p);
 		else
 			clv_graphs_settle(p);
 	}
@@ -136,16 +129,15 @@ uint64_t clv_trim(int device, bool wait)
 		uint64_t bytes = 0;
 		struct clv_heap_usage usage;
 		clv_heap_usage(p->heap, d, &usage);
-		if ((device < 0 || device == d) && usage.held && !clv_heap_trim(p->heap, d, 0, wait, &bytes))
-			sum += bytes;
+		any |= usage.held && !clv_heap_trim(p->heap, d, 0, wait, &bytes) && bytes;
 	}
-	return sum;
+	return any;
 }
 
 bool clv_trim_for_retry(int *step)
 {
 	while (*step < 2)
-		if (clv_trim(-1, (*step)++ == 1))
+		if (trim((*step)++ == 1))
 			return true;
 	return false;
 }

@@ -342,6 +342,12 @@ long fakecuda_calls(const char *name)
 	return n;
 }
 
+void *fakecuda_function(const char *name)
+{
+	int call = name ? call_named(name, strlen(name)) : -1;
+	return call < 0 ? NULL : fc_functions[call].address;
+}
+
 uint64_t fakecuda_used(int device)
 {
 	return fc.sim ? clv_sim_used(fc.sim, device) : 0;

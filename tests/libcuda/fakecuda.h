@@ -20,6 +20,8 @@
 
 /* Calls of the function of that exported name that came in, those refused included; -1: it has none of that name. */
 typedef long fakecuda_calls_fn(const char *name);
+/* The double's own function of that exported name, whatever stands before it in this process; NULL: none. */
+typedef void *fakecuda_function_fn(const char *name);
 /* Bytes that frames and plain allocations hold on a device, and the peak of it. */
 typedef uint64_t fakecuda_used_fn(int device);
 typedef uint64_t fakecuda_used_peak_fn(int device);
@@ -35,6 +37,7 @@ typedef void fakecuda_fail_fn(const char *list);
 typedef const char *fakecuda_leaks_fn(void);
 
 fakecuda_calls_fn fakecuda_calls;
+fakecuda_function_fn fakecuda_function;
 fakecuda_used_fn fakecuda_used;
 fakecuda_used_peak_fn fakecuda_used_peak;
 fakecuda_foreign_fn fakecuda_foreign;

@@ -124,6 +124,35 @@ START_TEST(a_plain_block_that_was_freed_and_the_capture_ends)
 }
 END_TEST
 
+/* ---- waits ---- */
+
+static void *free_plain(void *block)
+{
+	OK(cu.cuCtxSetCurrent(primary));
+	OK(cu.cuMemFree_v2((CUdeviceptr)(uintptr_t)block));
+	return NULL;
+}
+
+/* What a thread waits for may come of what another one does only after it has captured. */
+START_TEST(a_capture_begins_while_a_thread_waits)
+{
+	CUstream s = begin_all("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p;
+	pthread_t thread;
+	struct gate gate = {0};
+	OK(cu.cuMemAlloc_v2(&p, 16 * MIB));
+	gate_on(t, &gate);
+	fill(t, p, 16 * MIB, 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, free_plain, (void *)(uintptr_t)p), 0);
+	nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cu.cuGraphDestroy(end(s)));
+	gate_open(&gate);
+	pthread_join(thread, NULL);
+	finish();
+}
+END_TEST
+
 /* ---- at random ---- */
 
 #define THREADS 4
@@ -324,4 +353,4 @@ END_TEST
 CHECK_MAIN("contexts", a_block_that_was_freed_on_a_stream, a_block_that_was_freed_on_a_stream_and_the_capture_ends,
 	   a_plain_block_goes_with_its_context, a_plain_block_goes_with_its_context_and_the_capture_ends,
 	   a_plain_block_that_was_freed, a_plain_block_that_was_freed_and_the_capture_ends,
-	   contexts_come_and_go_at_random)
+	   a_capture_begins_while_a_thread_waits, contexts_come_and_go_at_random)

@@ -287,14 +287,23 @@ START_TEST(launches_on_two_streams_take_turns)
 {
 	CUstream s = start("256MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
 	struct job a = make_job(s, 1), b = make_job(s, 2);
-	/* one stream: no call of the driver */
-	long records = fake.calls("cuEventRecord"), waits = fake.calls("cuStreamWaitEvent");
-	for (int i = 0; i < 10; i++) {
-		launch(a.exec, s);
-		launch(b.exec, s);
+	/* one stream: no call of the driver; the default stream: that of which context */
+	for (int of_context = 0; of_context < 2; of_context++) {
+		CUstream one = of_context ? NULL : s;
+		for (int i = 0; i < 100; i++)
+			launch(a.exec, one);
+		long records = fake.calls("cuEventRecord"), waits = fake.calls("cuStreamWaitEvent"),
+		     ids = fake.calls("cuStreamGetId"), contexts = fake.calls("cuCtxGetCurrent");
+		for (int i = 0; i < 10; i++) {
+			launch(a.exec, one);
+			launch(b.exec, one);
+		}
+		ck_assert_int_eq(fake.calls("cuEventRecord"), records);
+		ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits);
+		ck_assert_int_eq(fake.calls("cuStreamGetId"), ids);
+		ck_assert_int_eq(fake.calls("cuCtxGetCurrent"), contexts + (under() ? 20 * of_context : 0));
 	}
-	ck_assert_int_eq(fake.calls("cuEventRecord"), records);
-	ck_assert_int_eq(fake.calls("cuStreamWaitEvent"), waits);
+	OK(cu.cuStreamSynchronize(NULL));
 	fake.delay(300);
 	for (int i = 0; i < 20; i++) {
 		fill(s, a.out, JOB_BYTES, 0);
@@ -309,6 +318,45 @@ START_TEST(launches_on_two_streams_take_turns)
 	give(s, b.out);
 	OK(cu.cuGraphExecDestroy(a.exec));
 	OK(cu.cuGraphExecDestroy(b.exec));
+	finish();
+}
+END_TEST
+
+/* All are called NULL. */
+START_TEST(default_streams_of_two_contexts_take_turns)
+{
+	CUstream s = start("256MiB");
+	CUcontext context[2];
+	struct job j[2] = {make_job(s, 1), make_job(s, 2)};
+	OK(cu.cuCtxGetCurrent(&context[0]));
+	for (int round = 0; round < 3; round++) {
+		OK(cu.cuCtxCreate_v2(&context[1], 0, 0));
+		OK(cu.cuCtxSetCurrent(context[0]));
+		for (int i = 0; i < 100; i++) /* by now it is expected again */
+			launch(j[0].exec, NULL);
+		OK(cu.cuCtxSynchronize());
+		for (int i = 0; i < 2; i++)
+			fill(s, j[i].out, JOB_BYTES, 0);
+		OK(cu.cuStreamSynchronize(s));
+		fake.delay(3000);
+		for (int i = 0; i < 4; i++) {
+			OK(cu.cuCtxSetCurrent(context[i % 2]));
+			launch(j[i % 2].exec, NULL);
+		}
+		for (int i = 1; i >= 0; i--) {
+			OK(cu.cuCtxSetCurrent(context[i]));
+			OK(cu.cuCtxSynchronize());
+		}
+		fake.delay(0);
+		for (int i = 0; i < 2; i++)
+			holds(s, j[i].out, JOB_BYTES, j[i].value);
+		OK(cu.cuCtxDestroy_v2(context[1]));
+		OK(cu.cuCtxSetCurrent(context[0]));
+	}
+	for (int i = 0; i < 2; i++) {
+		give(s, j[i].out);
+		OK(cu.cuGraphExecDestroy(j[i].exec));
+	}
 	finish();
 }
 END_TEST
@@ -726,6 +774,7 @@ int main(void)
 				      an_end_in_the_wrong_thread,
 				      many_graphs_share,
 				      launches_on_two_streams_take_turns,
+				      default_streams_of_two_contexts_take_turns,
 				      what_is_not_destroyed_takes_turns,
 				      the_last_stream_ends,
 				      the_last_stream_captures,

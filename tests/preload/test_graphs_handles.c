@@ -215,5 +215,33 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
-CHECK_MAIN("graphs_handles", devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
+/* The driver does not take the object back that tells of the graph's end: its memory then stays for good. */
+START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr out = get(s, 4096), p;
+	begin(s);
+	CUdeviceptr a = get(s, 30 * MIB);
+	fill(s, a, 4096, 6);
+	copy(s, out, a, 4096);
+	give(s, a);
+	CUgraph g = end(s);
+	fake.set_failures("cuGraphRetainUserObject:1");
+	OK(cu.cuGraphExecDestroy(instance(g)));
+	fake.set_failures("");
+	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	CUgraphExec x = instance(g);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	launch(x, s);
+	holds(s, out, 4096, 6);
+	OK(cu.cuGraphExecDestroy(x));
+	OK(cu.cuGraphDestroy(g));
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	give(s, out);
+	OK(cu.cuCtxSynchronize());
+	ck_assert_int_eq(fake.faults(), 0);
+}
+END_TEST
+
+CHECK_MAIN("graphs_handles", a_graph_whose_end_is_not_told_keeps_its_memory, devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
 	   an_updated_executable_has_other_memory, a_running_executable_keeps_its_memory)

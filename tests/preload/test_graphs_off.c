@@ -419,6 +419,34 @@ START_TEST(graphs_on_a_full_device)
 }
 END_TEST
 
+/* Nor does it fail the program's own frames. */
+START_TEST(frames_on_a_full_device)
+{
+	CUstream s = begin_off("96MiB");
+	CUdeviceptr in = get(s, 4096);
+	CUmemAllocationProp prop = frame_of_device(0);
+	CUmemGenericAllocationHandle frame;
+	begin(s);
+	CUdeviceptr a = get(s, 30 * MIB);
+	copy(s, a, in, 4096);
+	give(s, a);
+	CUgraph g = end(s);
+	CUgraphExec x = auto_free(g);
+	launch(x, s);
+	OK(cu.cuStreamSynchronize(s));
+	OK(cu.cuGraphExecDestroy(x));
+	give(s, in);
+	OK(cu.cuStreamSynchronize(s));
+	if (under()) {
+		OK(cu.cuMemPoolTrimTo(pool, 0));
+		OK(cu.cuMemCreate(&frame, 80 * MIB, &prop, 0));
+		OK(cu.cuMemRelease(frame));
+	}
+	OK(cu.cuStreamDestroy_v2(s));
+	quiet_end();
+}
+END_TEST
+
 CHECK_MAIN("graphs_off", captured_memory_is_the_drivers, a_result_before_its_launch, our_memory_in_a_capture,
 	   a_stream_that_is_met_in_a_capture, questions_in_a_capture, trims_beside_a_capture, captures_that_fail,
-	   others_work_beside_captures, graphs_on_a_full_device)
+	   others_work_beside_captures, graphs_on_a_full_device, frames_on_a_full_device)

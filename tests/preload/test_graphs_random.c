@@ -32,6 +32,7 @@ static struct made {
 	CUgraph graph;    /* NULL: only the executable is left */
 	CUgraphExec exec; /* NULL: none */
 	CUdeviceptr input;
+	CUstream stream; /* of the input's first work */
 	struct block results[RESULTS]; /* value: 0 before the first launch */
 	unsigned count, launched;      /* the value of its input when it was launched last */
 } graphs[GRAPHS];
@@ -96,7 +97,7 @@ static void capture(struct made *m, unsigned kind)
 	CUdeviceptr temp[6] = {0};
 	size_t size;
 	rng.state = kind;
-	*m = (struct made){.input = get(s, 4)};
+	*m = (struct made){.input = get(s, 4), .stream = s};
 	if (!m->input)
 		goto out;
 	OK(cu.cuMemsetD32Async(m->input, 0, 1, s));
@@ -158,6 +159,7 @@ static void launch(struct made *m)
 {
 	CUstream s = streams[pick(STREAMS)];
 	OK(cu.cuStreamSynchronize(s));
+	OK(cu.cuStreamSynchronize(m->stream));
 	m->launched = 1 + pick(1000000);
 	OK(cu.cuMemsetD32Async(m->input, m->launched, 1, s));
 	OK(cu.cuGraphLaunch(m->exec, s));
@@ -177,9 +179,11 @@ static void destroy(struct made *m)
 		OK(cu.cuGraphExecDestroy(m->exec));
 	for (unsigned i = 0; i < m->count && !first; i++)
 		OK(cu.cuMemFreeAsync(m->results[i].ptr, streams[pick(STREAMS)]));
-	if (m->input)
+	if (m->input) {
+		OK(cu.cuStreamSynchronize(m->stream));
 		OK(cu.cuMemFreeAsync(m->input, streams[0]));
-	*m = (struct made){NULL, NULL, 0, {{0}}, 0, 0};
+	}
+	*m = (struct made){0};
 }
 
 static void work(uint64_t steps)
