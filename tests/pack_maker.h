@@ -169,4 +169,44 @@ static inline void pack_made_free(struct pack_made *made)
 	free(made->gaps);
 }
 
+/* `count` buffers (two more at most), one live set of the same total at all times: now and then two die and one as large as
+ * both is born, or one dies and two are. Those two must lie side by side, so that often no packing is as low as the total.
+ * In *offsets and height of the result nothing is known. */
+static inline struct pack_made pack_make_merging(size_t count, uint64_t seed)
+{
+	struct pack_made m = {.buffers = pack_room(count + 6, sizeof(*m.buffers))};
+	size_t *live = pack_room(count + 6, sizeof(*live)), lives = 0;
+	struct clv_rng rng = {.state = seed};
+	int64_t now = 0;
+	while (m.count < 4) {
+		live[lives++] = m.count;
+		m.buffers[m.count++] = (cleave_pack_buffer){.size = clv_rng_range(&rng, 2, 4), .offset = CLEAVE_PACK_ANYWHERE};
+	}
+	while (m.count < count) {
+		size_t a = clv_rng_below(&rng, lives), b = clv_rng_below(&rng, lives);
+		cleave_pack_buffer *first = &m.buffers[live[a]], *second = &m.buffers[live[b]];
+		now++;
+		if (a != b && lives > 2 && clv_rng_below(&rng, 2)) {
+			first->upper = second->upper = now;
+			live[a] = m.count;
+			live[b] = live[--lives];
+			m.buffers[m.count++] = (cleave_pack_buffer){
+				.lower = now, .size = first->size + second->size, .offset = CLEAVE_PACK_ANYWHERE};
+		} else if (first->size > 1) {
+			uint64_t part = clv_rng_range(&rng, 1, first->size - 1);
+			first->upper = now;
+			live[a] = m.count;
+			live[lives++] = m.count + 1;
+			m.buffers[m.count++] =
+				(cleave_pack_buffer){.lower = now, .size = part, .offset = CLEAVE_PACK_ANYWHERE};
+			m.buffers[m.count++] = (cleave_pack_buffer){
+				.lower = now, .size = first->size - part, .offset = CLEAVE_PACK_ANYWHERE};
+		}
+	}
+	while (lives)
+		m.buffers[live[--lives]].upper = now + 1;
+	free(live);
+	return m;
+}
+
 #endif

@@ -43,7 +43,7 @@ typedef struct cleave_pack_settings {
 	uint64_t capacity;   /* the search ends when a packing of at most this height is found; 0: as low as can be */
 	uint64_t seed;       /* the same seed gives the same packing, if no time limit ends the search */
 	uint64_t effort;     /* the search ends after about this many steps of some 10 ns; 0: a default (10^9) */
-	double time_limit_s; /* the search ends after this time with what it has; 0: none */
+	double time_limit_s; /* the function ends about then with what it has; 0: no limit */
 	uint64_t reserved[4];
 } cleave_pack_settings;
 
@@ -58,10 +58,12 @@ typedef struct cleave_pack_result {
 	uint64_t reserved[4];
 } cleave_pack_result;
 
-/* Packs `count` buffers: offsets[i] gets the offset of buffers[i]. `settings` may be NULL for the defaults. Needs host
- * memory in proportion to `count` and the number of gaps. On -EINVAL `why` (may be NULL; why_len bytes) gets a sentence
- * that says which buffer is wrong and how: a death before its birth, gaps out of order or outside of the life, fixed
- * buffers that collide, sizes that overflow in total (2^62). offsets and *result are then left alone. */
+/* Packs `count` buffers: offsets[i] gets the offset of buffers[i]; a buffer that never holds memory gets 0, or where it is
+ * fixed, and does not count in the height. `settings` may be NULL for the defaults. Needs host memory in proportion to `count`
+ * and the number of gaps. On -EINVAL `why` (may be NULL; why_len bytes) gets a sentence that begins "buffer N" or "buffers N and
+ * M" and says what is wrong: a death before its birth, gaps out of order or outside of the life, fixed buffers that collide,
+ * sizes that with their alignments are 2^62 or more in total, too many buffers or gaps (2^29). On any error offsets and *result
+ * are left alone. */
 CLEAVE_API int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pack_settings *settings,
 			   uint64_t *offsets, cleave_pack_result *result, char *why, size_t why_len);
 

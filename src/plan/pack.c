@@ -4,9 +4,9 @@
  *
  * A plain problem falls into parts that share no section; each is packed by itself. A packing that is quickly made (stacks,
  * one by one by size) is the first answer. Parts that are higher than need be then take turns with ever more steps: small
- * ones are searched (pack_search) at the bound, then halfway between what is known to be impossible and what was found;
- * large ones by grades (pack_grade). What a search shows to be impossible raises the bound. Problems that are not plain are
- * solved if they are small (pack_small), and otherwise by orders (pack_order).
+ * ones are searched (pack_search), at the bound and below what was found; large ones by grades (pack_grade) and orders
+ * (pack_order). What a search shows to be impossible raises the bound. Problems that are not plain are solved if they are small
+ * (pack_small), and otherwise by orders.
  */
 #include <cleave/plan.h>
 
@@ -24,6 +24,7 @@
 
 #define EFFORT_DEFAULT 1000000000
 #define TURN_FIRST 4000000 /* steps of a part in its first turn */
+#define STEPS_AN_ITEM 2000 /* of a search at a height that may do: several attempts */
 
 /* Items that are packed by themselves. Offsets and heights are in units of its problem. */
 struct part {
@@ -33,12 +34,13 @@ struct part {
 	uint64_t *offset; /* of the best packing, which has `height` */
 	uint64_t height;
 	uint64_t bound;   /* no packing is lower */
+	uint64_t stride;  /* below `height`, to where a lower one is searched for next */
 	/* what goes on from turn to turn, made when it is needed */
 	bool has_tools, searched;
 	struct clv_pack_fit fit;
 	struct clv_pack_search *search; /* if `searched` */
-	struct clv_pack_grade grade;    /* otherwise, of a plain one */
-	struct clv_pack_orders orders;  /* of others */
+	struct clv_pack_grade grade;    /* otherwise, if it is plain */
+	struct clv_pack_orders orders;  /* otherwise */
 };
 
 struct pack {
@@ -132,8 +134,8 @@ static bool make_tools(struct pack *k, struct part *part)
 		return false;
 	if (part->searched)
 		return (part->search = clv_pack_search_new(p, seed)) != NULL;
-	return p->plain ? clv_pack_grade_make(&part->grade, p, &part->fit, seed)
-			: clv_pack_orders_make(&part->orders, p, &part->fit, seed);
+	return clv_pack_orders_make(&part->orders, p, &part->fit, seed) &&
+	       (!p->plain || clv_pack_grade_make(&part->grade, p, &part->fit, seed));
 }
 
 static void free_tools(struct part *part)
@@ -162,7 +164,9 @@ static void free_pack(struct pack *k)
 
 static bool first_packings(struct pack *k, struct part *part)
 {
-	for (enum clv_pack_by by = 0; by < CLV_PACK_ORDERS && !part_is_low(k, part); by++) {
+	for (enum clv_pack_by by = 0; by < CLV_PACK_ORDERS && part->height > part->bound; by++) {
+		if (by && clv_pack_clock_step(&k->clock, 10 * (uint64_t)part->problem->count))
+			return true;
 		if (!clv_pack_order_by(part->problem, by, k->order))
 			return false;
 		uint64_t height = clv_pack_stack(part->problem, k->order, k->trial);
@@ -170,7 +174,7 @@ static bool first_packings(struct pack *k, struct part *part)
 			return false;
 		keep_trial(k, part, height);
 	}
-	if (part_is_low(k, part) || clv_pack_clock_over(&k->clock))
+	if (part->height <= part->bound || clv_pack_clock_over(&k->clock))
 		return true;
 	if (!make_tools(k, part) || !clv_pack_order_by(part->problem, CLV_PACK_BY_SIZE, k->order))
 		return false;
@@ -179,6 +183,7 @@ static bool first_packings(struct pack *k, struct part *part)
 	if (height == UINT64_MAX)
 		return false;
 	keep_trial(k, part, height);
+	part->stride = (part->height - part->bound) / 8;
 	return true;
 }
 
@@ -190,26 +195,42 @@ static uint64_t trial_height(const struct pack *k, const struct part *part)
 	return height;
 }
 
-/* Half of the steps at the lowest height that would do, the others on the way to the height there is. */
+static uint64_t lowest_target(const struct pack *k, const struct part *part)
+{
+	return clv_max_u64(part->bound, k->low / part->unit);
+}
+
+static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_t target, uint64_t steps)
+{
+	enum clv_pack_answer answer = clv_pack_search_run(part->search, target, steps, &k->clock, k->trial);
+	if (answer == CLV_PACK_FOUND)
+		keep_trial(k, part, trial_height(k, part));
+	if (answer == CLV_PACK_NONE)
+		raise_bound(k, part, target + 1);
+	return answer;
+}
+
+/* Half of the steps at the lowest height that would do. The others below the height there is, by a stride that grows when it
+ * is made and shrinks when it is not. */
 static void search_turn(struct pack *k, struct part *part, uint64_t steps)
 {
-	uint64_t end = clv_pack_clock_in(&k->clock, steps), share = steps / 2;
-	uint64_t target = clv_max_u64(part->bound, k->low / part->unit), above = target;
-	while (!part_is_low(k, part) && above < part->height && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
-		switch (clv_pack_search_run(part->search, target, share, &k->clock, k->trial)) {
+	uint64_t end = clv_pack_clock_in(&k->clock, steps);
+	uint64_t share = clv_max_u64(steps / 32, (uint64_t)STEPS_AN_ITEM * part->problem->count);
+	search_at(k, part, lowest_target(k, part), steps / 2);
+	while (!part_is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
+		uint64_t room = part->height - lowest_target(k, part); /* > 0 */
+		part->stride = clv_min_u64(clv_max_u64(part->stride, 1), room);
+		switch (search_at(k, part, part->height - part->stride, share)) {
 		case CLV_PACK_FOUND:
-			keep_trial(k, part, trial_height(k, part));
+			part->stride *= 2;
 			break;
 		case CLV_PACK_NONE:
-			raise_bound(k, part, target + 1);
-			above = target + 1;
+			part->stride = (part->height - part->bound) / 2;
 			break;
 		case CLV_PACK_UNDECIDED:
-			above = target + 1;
+			part->stride /= 2;
 			break;
 		}
-		target = above + (part->height - above) / 2;
-		share = steps / 8;
 	}
 }
 
@@ -221,17 +242,20 @@ static bool grade_turn(struct pack *k, struct part *part, uint64_t steps)
 	return !no_memory;
 }
 
+static void small_turn(struct pack *k, struct part *part, uint64_t steps)
+{
+	uint64_t height;
+	bool all = clv_pack_small_run(part->problem, part->height, steps, &k->clock, k->trial, &height);
+	keep_trial(k, part, height);
+	if (all)
+		raise_bound(k, part, part->height);
+}
+
 static bool orders_turn(struct pack *k, struct part *part, uint64_t steps)
 {
-	uint64_t end = clv_pack_clock_in(&k->clock, steps), height;
-	if (part->problem->count <= CLV_PACK_SMALL) {
-		bool all = clv_pack_small_run(part->problem, part->height, steps / 2, &k->clock, k->trial, &height);
-		keep_trial(k, part, height);
-		if (all)
-			raise_bound(k, part, part->height);
-	}
+	uint64_t end = clv_pack_clock_in(&k->clock, steps);
 	while (!part_is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
-		height = clv_pack_orders_run(&part->orders, &k->clock, k->trial);
+		uint64_t height = clv_pack_orders_run(&part->orders, &k->clock, k->trial);
 		if (height == UINT64_MAX)
 			return false;
 		keep_trial(k, part, height);
@@ -247,7 +271,11 @@ static bool take_turn(struct pack *k, struct part *part, uint64_t steps)
 		search_turn(k, part, steps);
 		return true;
 	}
-	return part->problem->plain ? grade_turn(k, part, steps) : orders_turn(k, part, steps);
+	if (part->problem->plain && !grade_turn(k, part, steps / 2))
+		return false;
+	if (!part->problem->plain && part->problem->count <= CLV_PACK_SMALL)
+		small_turn(k, part, steps / 2);
+	return orders_turn(k, part, steps / 2);
 }
 
 static bool all_are_low(const struct pack *k)
@@ -310,13 +338,20 @@ static void put_result(const struct pack *k, const cleave_pack_buffer *buffers, 
 	result->seconds = clv_pack_now() - k->clock.begin;
 }
 
-static void start_clock(struct clv_pack_clock *clock, const cleave_pack_settings *settings)
+/* What follows the search takes some time for each buffer, at most a quarter of the limit. */
+static double time_to_finish(size_t count, double limit)
+{
+	double most = 1e-6 * (double)count;
+	return most < limit / 4 ? most : limit / 4;
+}
+
+static void start_clock(struct clv_pack_clock *clock, const cleave_pack_settings *settings, size_t count)
 {
 	*clock = (struct clv_pack_clock){.begin = clv_pack_now(), .steps_end = EFFORT_DEFAULT};
 	if (settings && settings->effort)
 		clock->steps_end = settings->effort;
 	if (settings && settings->time_limit_s > 0)
-		clock->end = clock->begin + settings->time_limit_s;
+		clock->end = clock->begin + settings->time_limit_s - time_to_finish(count, settings->time_limit_s);
 }
 
 int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pack_settings *settings, uint64_t *offsets,
@@ -326,7 +361,7 @@ int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pa
 	struct clv_error err = {0};
 	struct pack k = {.whole = &whole, .seed = settings ? settings->seed : 0};
 	uint64_t capacity = settings ? settings->capacity : 0;
-	start_clock(&k.clock, settings);
+	start_clock(&k.clock, settings, count);
 	if (!clv_pack_problem_make(&whole, buffers, count, &err)) {
 		if (!err.text[0])
 			return -ENOSPC;

@@ -18,12 +18,13 @@ struct clv_pack_traits clv_pack_traits_of(const struct clv_pack_problem *p, cons
 struct clv_pack_taste clv_pack_taste_for(uint32_t attempt, struct clv_rng *rng)
 {
 	static const struct clv_pack_taste first[] = {
-		{.life = 1024, .size = 1024}, /* area */
-		{.life = 10, .size = 1024},
-		{.life = 1024, .size = 1024, .load = 10240},
-		{.life = 1024, .size = 10},
+		{.life = 1024, .size = 1024, .flush = 131072}, /* area */
+		{.life = 10, .size = 1024, .flush = 131072},
+		{.life = 1024, .size = 1024, .load = 10240, .flush = 131072},
+		{.life = 1024, .size = 10, .flush = 131072},
 	};
 	static const int32_t loads[] = {0, 1024, 3072, 10240, 30720, 102400, 307200, 1024000};
+	static const int32_t flushes[] = {0, 65536, 131072, 262144, 524288}; /* 0, 1/4, 1/2, 1, 2 powers of two */
 	static const int32_t noises[] = {64, 128, 256, 512};
 	static const enum clv_pack_pits pits[] = {CLV_PACK_PIT_NEAR, CLV_PACK_PIT_LOADED, CLV_PACK_PIT_LOWEST,
 						  CLV_PACK_PIT_TIGHT};
@@ -34,6 +35,7 @@ struct clv_pack_taste clv_pack_taste_for(uint32_t attempt, struct clv_rng *rng)
 		taste.life = (int32_t)clv_rng_below(rng, 1536);
 		taste.size = (int32_t)clv_rng_below(rng, 1536);
 		taste.load = loads[clv_rng_below(rng, CLV_ARRAY_LEN(loads))];
+		taste.flush = flushes[clv_rng_below(rng, CLV_ARRAY_LEN(flushes))];
 		taste.noise = noises[clv_rng_below(rng, CLV_ARRAY_LEN(noises))];
 	}
 	taste.pits = pits[attempt % CLV_ARRAY_LEN(pits)];

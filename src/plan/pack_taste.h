@@ -23,6 +23,7 @@ struct clv_pack_traits {
 
 struct clv_pack_taste {
 	int32_t life, size, load; /* weights, in 1/1024 */
+	int32_t flush;            /* for each wall of its pit that an item touches; in units of values */
 	int32_t noise;            /* in 1/256: values are off by up to half of it */
 	enum clv_pack_pits pits;
 	bool from_end;            /* of time, among equals; otherwise from its begin */
