@@ -160,6 +160,77 @@ START_TEST(small_ones_are_solved)
 }
 END_TEST
 
+/* One layer of Kimi-K3's experts is converted for NVFP4, as serving engines do it: each expert's weights and scales are
+ * reordered into tensors of their own, which a stack then copies into one; sources go last. The sizes are those of 8 ranks by
+ * expert and by tensor. It needs no more than is live, found in less than 50 ms. */
+struct conversion {
+	cleave_pack_buffer b[8192];
+	size_t count;
+	int64_t now;
+};
+
+static size_t born(struct conversion *c, uint64_t size)
+{
+	ck_assert_uint_lt(c->count, CLV_ARRAY_LEN(c->b));
+	c->b[c->count] = (cleave_pack_buffer){
+		.lower = c->now++, .size = clv_align_up(size, 512), .alignment = 512, .offset = CLEAVE_PACK_ANYWHERE};
+	return c->count++;
+}
+
+static void died(struct conversion *c, size_t i)
+{
+	c->b[i].upper = c->now++;
+}
+
+static void convert_layer(struct conversion *c, size_t experts, const uint64_t size[4])
+{
+	size_t sources[4], lists[4][896], stacks[4];
+	for (size_t k = 0; k < 4; k++)
+		sources[k] = born(c, experts * size[k]);
+	died(c, born(c, 64 * CLV_MIB)); /* scratch of a reordering */
+	for (size_t e = 0; e < experts; e++)
+		for (size_t k = 0; k < 4; k++) {
+			/* a scale is gathered, then interleaved */
+			size_t gathered = k % 2 ? born(c, size[k]) : SIZE_MAX;
+			lists[k][e] = born(c, size[k]);
+			if (gathered != SIZE_MAX)
+				died(c, gathered);
+		}
+	for (size_t k = 0; k < 4; k++) {
+		stacks[k] = born(c, experts * size[k]);
+		for (size_t e = 0; e < experts; e++)
+			died(c, lists[k][e]);
+	}
+	for (size_t k = 0; k < 4; k++)
+		died(c, sources[k]);
+	for (size_t k = 0; k < 4; k++)
+		died(c, stacks[k]);
+}
+
+START_TEST(a_layers_conversion)
+{
+	static const struct {
+		size_t experts;
+		uint64_t size[4]; /* w13, its scale, w2, its scale */
+	} ranks[] = {{112, {11010048, 1376256, 5505024, 688128}}, {896, {1376256, 172032, 688128, 86016}}};
+	for (size_t r = 0; r < CLV_ARRAY_LEN(ranks); r++) {
+		static struct conversion c;
+		c.count = 0;
+		c.now = 0;
+		convert_layer(&c, ranks[r].experts, ranks[r].size);
+		uint64_t *offsets;
+		const cleave_pack_settings settings = {.effort = 5000000}; /* 50 ms */
+		cleave_pack_result p = packed(c.b, c.count, &settings, &offsets, "a layer");
+		uint64_t w13 = ranks[r].experts * ranks[r].size[0], all = 0;
+		for (size_t k = 0; k < 4; k++)
+			all += ranks[r].experts * ranks[r].size[k];
+		ck_assert_uint_eq(p.height, 2 * all + w13); /* sources, lists, the first stack */
+		ck_assert(p.optimal);
+		free(offsets);
+	}
+}
+END_TEST
+
 /* Far more than can be solved: valid, and not far from the bound. */
 START_TEST(large_ones)
 {
@@ -294,9 +365,8 @@ START_TEST(small_ones_beside_all_orders)
 {
 	const cleave_pack_settings settings = {.effort = EFFORT_MANY / 3};
 	struct clv_rng rng = {.state = 5};
-	unsigned missed = 0, not_proved = 0, sets = 0;
 	for (unsigned round = 0; round < 200; round++)
-		for (unsigned kinds = 0; kinds < PACK_KINDS; kinds += 2, sets++) {
+		for (unsigned kinds = 0; kinds < PACK_KINDS; kinds += 2) {
 			cleave_pack_buffer b[BRUTE_MAX];
 			cleave_pack_span gaps[BRUTE_MAX];
 			uint64_t seed = rng.state, *offsets;
@@ -308,13 +378,10 @@ START_TEST(small_ones_beside_all_orders)
 				      "%s: bound %" PRIu64 ", best %" PRIu64 ", height %" PRIu64, what, r.lower_bound,
 				      best, r.height);
 			/* so few that each order can be tried */
-			ck_assert_msg(kinds || r.height == best, "%s: height %" PRIu64 ", best %" PRIu64, what,
-				      r.height, best);
-			missed += r.height != best;
-			not_proved += !r.optimal;
+			ck_assert_msg(r.height == best && r.optimal, "%s: height %" PRIu64 "%s, best %" PRIu64, what,
+				      r.height, r.optimal ? "" : ", not proved", best);
 			free(offsets);
 		}
-	printf("%u small sets: %u not packed as well as can be, %u not proved\n", sets, missed, not_proved);
 }
 END_TEST
 
@@ -527,5 +594,5 @@ START_TEST(host_memory_runs_out)
 END_TEST
 
 CHECK_MAIN("pack", known_packings_are_valid, the_checker_sees_what_is_wrong, known_optima, small_ones_are_solved,
-	   large_ones, the_checker_beside_a_plain_one, small_ones_beside_all_orders, limits_end_the_search,
+	   a_layers_conversion, large_ones, the_checker_beside_a_plain_one, small_ones_beside_all_orders, limits_end_the_search,
 	   next_to_nothing, extreme_numbers, refuses, host_memory_runs_out)

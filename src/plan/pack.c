@@ -2,11 +2,11 @@
  *
  * cleave_pack(): what is tried, in which order, and for how long.
  *
- * A plain problem falls into parts that share no section; each is packed by itself. A packing that is quickly made (stacks,
+ * A problem falls into parts that share no section; each is packed by itself. A packing that is quickly made (stacks,
  * one by one by size) is the first answer. Parts that are higher than need be then take turns with ever more steps: small
  * ones are searched (pack_search), at the bound and below what was found; large ones by grades (pack_grade) and orders
- * (pack_order). What a search shows to be impossible raises the bound. Problems that are not plain are solved if they are small
- * (pack_small), and otherwise by orders.
+ * (pack_order). What a search shows to be impossible raises the bound. Parts that are not plain are solved if they are small
+ * (pack_small), and otherwise packed by orders.
  */
 #include <cleave/plan.h>
 
@@ -87,7 +87,7 @@ static bool make_part(struct pack *k, struct part *part, uint32_t first, uint32_
 		part->problem = &part->own;
 		part->unit = part->own.unit;
 	}
-	raise_bound(k, part, k->whole->plain ? part->problem->load_max : k->whole->lower_bound);
+	raise_bound(k, part, part->problem->plain ? part->problem->load_max : part->problem->lower_bound);
 	part->offset = calloc((size_t)count + 1, sizeof(*part->offset));
 	return part->offset != NULL;
 }
@@ -105,7 +105,7 @@ static bool make_parts(struct pack *k)
 		}
 		parts = 0;
 		for (uint32_t i = 0; i < p->count; i++) {
-			if (i == first || p->items[i].lo < end || !p->plain) {
+			if (i == first || p->items[i].lo < end) {
 				end = p->items[i].hi > end ? p->items[i].hi : end;
 				continue;
 			}
@@ -162,6 +162,24 @@ static void free_pack(struct pack *k)
 
 /* Packings. Functions return false when host memory is out. */
 
+static uint64_t trial_height(const struct pack *k, const struct part *part)
+{
+	uint64_t height = 0;
+	for (uint32_t i = 0; i < part->problem->count; i++)
+		height = clv_max_u64(height, k->trial[i] + part->problem->items[i].size);
+	return height;
+}
+
+static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_t target, uint64_t steps)
+{
+	enum clv_pack_answer answer = clv_pack_search_run(part->search, target, steps, &k->clock, k->trial);
+	if (answer == CLV_PACK_FOUND)
+		keep_trial(k, part, trial_height(k, part));
+	if (answer == CLV_PACK_NONE)
+		raise_bound(k, part, target + 1);
+	return answer;
+}
+
 static bool first_packings(struct pack *k, struct part *part)
 {
 	for (enum clv_pack_by by = 0; by < CLV_PACK_ORDERS && part->height > part->bound; by++) {
@@ -183,31 +201,15 @@ static bool first_packings(struct pack *k, struct part *part)
 	if (height == UINT64_MAX)
 		return false;
 	keep_trial(k, part, height);
+	if (part->searched && !part_is_low(k, part))
+		search_at(k, part, part->height - 1, 0); /* what an attempt finds where nothing is in its way */
 	part->stride = (part->height - part->bound) / 8;
 	return true;
-}
-
-static uint64_t trial_height(const struct pack *k, const struct part *part)
-{
-	uint64_t height = 0;
-	for (uint32_t i = 0; i < part->problem->count; i++)
-		height = clv_max_u64(height, k->trial[i] + part->problem->items[i].size);
-	return height;
 }
 
 static uint64_t lowest_target(const struct pack *k, const struct part *part)
 {
 	return clv_max_u64(part->bound, k->low / part->unit);
-}
-
-static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_t target, uint64_t steps)
-{
-	enum clv_pack_answer answer = clv_pack_search_run(part->search, target, steps, &k->clock, k->trial);
-	if (answer == CLV_PACK_FOUND)
-		keep_trial(k, part, trial_height(k, part));
-	if (answer == CLV_PACK_NONE)
-		raise_bound(k, part, target + 1);
-	return answer;
 }
 
 /* Half of the steps at the lowest height that would do. The others below the height there is, by a stride that grows when it
@@ -328,9 +330,10 @@ static void put_result(const struct pack *k, const cleave_pack_buffer *buffers, 
 		result->height = clv_max_u64(result->height, offsets[b] + buffers[b].size);
 	}
 	for (uint32_t i = 0; i < k->part_count; i++) {
-		uint64_t bound = k->parts[i].bound * k->parts[i].unit * p->unit;
-		if (bound > p->padding)
-			result->lower_bound = clv_max_u64(result->lower_bound, bound - p->padding);
+		const struct part *part = &k->parts[i];
+		uint64_t bound = part->bound * part->unit * p->unit, padding = p->padding + part->own.padding;
+		if (bound > padding) /* the topmost item need not have what it was rounded up by */
+			result->lower_bound = clv_max_u64(result->lower_bound, bound - padding);
 	}
 	result->optimal = result->height == result->lower_bound;
 	result->fits = !capacity || result->height <= capacity;

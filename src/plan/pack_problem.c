@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define TOTAL_MAX ((uint64_t)1 << 62)
+#define ROUNDED 12 /* so few are packed exactly as they are; of more, sizes may be rounded up to their alignment */
 
 /* A birth or a death of a range. */
 struct event {
@@ -171,7 +172,7 @@ static bool find_unit(struct clv_pack_problem *p)
 	for (uint32_t i = 0; i < p->count; i++)
 		divides = divides && unit % p->items[i].align == 0;
 	p->unit = 1;
-	p->plain = p->plain && (divides || same);
+	p->plain = p->plain && (divides || (same && p->count > ROUNDED));
 	if (!p->plain || !p->count)
 		return false;
 	if (!divides) {
@@ -372,26 +373,44 @@ bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer 
 	return ok;
 }
 
+/* An item as a buffer again, in time by sections. Returns the room after its gaps. */
+static cleave_pack_span *to_buffer(const struct clv_pack_problem *p, const struct clv_pack_item *item,
+				   cleave_pack_buffer *buffer, cleave_pack_span *gaps)
+{
+	const struct clv_pack_range *r = clv_pack_ranges(p, item);
+	*buffer = (cleave_pack_buffer){.lower = item->lo,
+				       .upper = item->hi,
+				       .size = item->size,
+				       .alignment = item->align,
+				       .offset = item->fixed,
+				       .gaps = gaps,
+				       .gap_count = item->range_count - 1};
+	for (uint32_t k = 1; k < item->range_count; k++)
+		*gaps++ = (cleave_pack_span){r[k - 1].hi, r[k].lo};
+	return gaps;
+}
+
 bool clv_pack_problem_subset(struct clv_pack_problem *subset, const struct clv_pack_problem *p, const uint32_t *items,
 			     uint32_t count)
 {
 	struct clv_error none = {0}; /* what comes from a problem makes sense */
-	cleave_pack_buffer *buffers = calloc((size_t)count + 1, sizeof(*buffers));
+	size_t ranges = 0;
 	*subset = (struct clv_pack_problem){0};
-	if (!buffers)
-		return false;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct clv_pack_item *item = &p->items[items[i]];
-		buffers[i] = (cleave_pack_buffer){
-			.lower = item->lo, .upper = item->hi, .size = item->size, .offset = CLEAVE_PACK_ANYWHERE};
-	}
-	bool ok = clv_pack_problem_make(subset, buffers, count, &none);
+	for (uint32_t i = 0; i < count; i++)
+		ranges += p->items[items[i]].range_count;
+	cleave_pack_buffer *buffers = malloc(((size_t)count + 1) * sizeof(*buffers));
+	cleave_pack_span *gaps = malloc((ranges + 1) * sizeof(*gaps)), *gap = gaps;
+	bool ok = buffers && gaps;
+	for (uint32_t i = 0; ok && i < count; i++)
+		gap = to_buffer(p, &p->items[items[i]], &buffers[i], gap);
+	ok = ok && clv_pack_problem_make(subset, buffers, count, &none);
 	for (uint32_t i = 0; ok && i < subset->count; i++) {
 		struct clv_pack_item *item = &subset->items[i];
 		item->buffer = items[item->buffer];
 		item->life = p->items[item->buffer].life;
 	}
 	free(buffers);
+	free(gaps);
 	return ok;
 }
 

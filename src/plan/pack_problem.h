@@ -53,8 +53,8 @@ struct clv_pack_problem {
 bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer *buffers, size_t count,
 			   struct clv_error *err);
 
-/* The problem of some items of a plain one, in units of its units; `buffer` of an item is its index in `p`. False: host
- * memory is out. */
+/* The problem of some items of another one, in units of its units; `buffer` of an item is its index in `p`. It may be plain where
+ * `p` is not. False: host memory is out. */
 bool clv_pack_problem_subset(struct clv_pack_problem *subset, const struct clv_pack_problem *p, const uint32_t *items,
 			     uint32_t count);
 void clv_pack_problem_free(struct clv_pack_problem *p);
