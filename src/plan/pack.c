@@ -24,6 +24,7 @@
 
 #define EFFORT_DEFAULT 1000000000
 #define TURN_FIRST 4000000 /* steps of a part in its first turn */
+#define MANY 1000          /* items of a part from which on a search alone is not enough */
 #define STEPS_AN_ITEM 2000 /* of a search at a height that may do: several attempts */
 
 /* Items that are packed by themselves. Offsets and heights are in units of its problem. */
@@ -39,8 +40,8 @@ struct part {
 	bool has_tools, searched;
 	struct clv_pack_fit fit;
 	struct clv_pack_search *search; /* if `searched` */
-	struct clv_pack_grade grade;    /* otherwise, if it is plain */
-	struct clv_pack_orders orders;  /* otherwise */
+	struct clv_pack_grade grade;    /* if it is plain */
+	struct clv_pack_orders orders;
 };
 
 struct pack {
@@ -133,8 +134,8 @@ static bool make_tools(struct pack *k, struct part *part)
 	if (!clv_pack_fit_make(&part->fit, p))
 		return false;
 	if (part->searched)
-		return (part->search = clv_pack_search_new(p, seed)) != NULL;
-	return clv_pack_orders_make(&part->orders, p, &part->fit, seed) &&
+		part->search = clv_pack_search_new(p, seed);
+	return clv_pack_orders_make(&part->orders, p, &part->fit, seed) && (!part->searched || part->search) &&
 	       (!p->plain || clv_pack_grade_make(&part->grade, p, &part->fit, seed));
 }
 
@@ -269,10 +270,10 @@ static bool take_turn(struct pack *k, struct part *part, uint64_t steps)
 {
 	if (!make_tools(k, part))
 		return false;
-	if (part->searched) {
+	if (part->searched)
 		search_turn(k, part, steps);
+	if (part->searched && part->problem->count < MANY)
 		return true;
-	}
 	if (part->problem->plain && !grade_turn(k, part, steps / 2))
 		return false;
 	if (!part->problem->plain && part->problem->count <= CLV_PACK_SMALL)

@@ -7,24 +7,13 @@
 #define CLV_PACK_FIT_H
 
 #include "pack_clock.h"
-#include "pack_tree.h"
-
-/* What an item takes. */
-struct clv_pack_laid {
-	uint64_t from, to; /* heights */
-	uint32_t lo, hi;   /* sections */
-	uint32_t item;
-};
+#include "pack_shelf.h"
 
 struct clv_pack_fit {
 	const struct clv_pack_problem *problem;
-	struct clv_pack_laid *laid; /* by `from`; or, with a tree, room for the neighbours of the item in hand */
-	uint32_t laid_count;
-	bool by_tree;               /* the tree finds the neighbours: where most items have few */
-	struct clv_pack_tree placed;
-	uint32_t *near;             /* by_tree: the neighbours of the item in hand */
-	bool *done;                 /* by item */
-	uint64_t height;            /* of what is placed */
+	struct clv_pack_shelf placed;
+	bool *done;      /* by item */
+	uint64_t height; /* of what is placed */
 };
 
 bool clv_pack_fit_make(struct clv_pack_fit *f, const struct clv_pack_problem *problem);

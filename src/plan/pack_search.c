@@ -12,6 +12,7 @@ enum {
 	CELLS_A_BUFFER = 128,
 	FAILED_STATES_MAX = 1 << 16,
 	ITEMS_A_FAILURE = 8, /* in the shortest attempts */
+	FAILURES_FIRST = 64, /* in those, at most */
 	PITS_LOOKED_AT = 64, /* for the nearest one */
 };
 
@@ -193,7 +194,6 @@ static bool is_pit(struct clv_pack_search *s, uint32_t t)
 {
 	struct clv_pack_state *st = &s->state;
 	uint32_t lo, hi;
-	st->work++;
 	if (!st->sections[t].count || falls_to(st, t, t + 1) || (t && falls_to(st, t, t - 1)))
 		return false;
 	s->looks++;
@@ -216,6 +216,7 @@ static uint32_t nearest_pit(struct clv_pack_search *s, const struct goal *g)
 	for (uint32_t d = 0; s->looks - looks <= PITS_LOOKED_AT; d++) {
 		uint32_t before = from >= g->lo + d ? from - d : NOWHERE, behind = from + d < g->hi ? from + d : NOWHERE;
 		uint32_t first = s->taste.from_end ? behind : before, second = s->taste.from_end ? before : behind;
+		s->state.work += d % 2;
 		if (first != NOWHERE && is_pit(s, first))
 			return first;
 		if (d && second != NOWHERE && is_pit(s, second))
@@ -485,7 +486,8 @@ enum clv_pack_answer clv_pack_search_run(struct clv_pack_search *s, uint64_t hei
 	s->failed_limit = height;
 	do {
 		set_preferences(s);
-		s->failures_end = clv_pack_luby(++s->attempt) * (1 + s->state.count / ITEMS_A_FAILURE);
+		s->failures_end = clv_pack_luby(++s->attempt) *
+				  clv_min_u64(1 + s->state.count / ITEMS_A_FAILURE, FAILURES_FIRST);
 		answer = attempt(s, height);
 	} while (answer == CLV_PACK_UNDECIDED && clock->steps < end && !clv_pack_clock_over(clock));
 	if (answer == CLV_PACK_FOUND)

@@ -187,7 +187,7 @@ static void raise_floor(struct clv_pack_state *s, uint32_t item, uint64_t height
 		if (s->base[t] == b->floor)
 			make_dirty(s, t);
 	b->floor = height;
-	s->work += b->hi - b->lo;
+	s->work += 1 + (b->hi - b->lo) / 16;
 }
 
 /* Of all items that wait in any of lo <= t < hi. */
@@ -237,7 +237,7 @@ bool clv_pack_state_place(struct clv_pack_state *s, uint32_t item)
 {
 	const struct clv_pack_piece *b = &s->items[item];
 	uint64_t height = b->floor;
-	s->work += b->hi - b->lo;
+	s->work += (b->hi - b->lo) / 2;
 	/* what is quickly seen, first: it leaves too little in its own sections */
 	for (uint32_t t = b->lo; t < b->hi; t++)
 		if (height + s->rem[t] > s->limit)
