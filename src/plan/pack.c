@@ -2,11 +2,11 @@
  *
  * cleave_pack(): what is tried, in which order, and for how long.
  *
- * A problem falls into parts that share no section; each is packed by itself. A packing that is quickly made (stacks,
- * one by one by size) is the first answer. Parts that are higher than need be then take turns with ever more steps: small
- * ones are searched (pack_search), at the bound and below what was found; large ones by grades (pack_grade) and orders
- * (pack_order). What a search shows to be impossible raises the bound. Parts that are not plain are solved if they are small
- * (pack_small), and otherwise packed by orders.
+ * A problem falls into parts that share no section; each is packed by itself. Stacks are the first answer. Then the part that
+ * is highest has a turn, as it alone decides the height, until it is as low as another one must be, or as the capacity. First
+ * it is packed one by one, by size. Then small parts are searched (pack_search), at their bound and below what was found, and
+ * large ones packed by grades (pack_grade) and orders (pack_order), with ever more steps. What a search shows to be impossible
+ * raises the bound. Parts that are not plain are solved if they are small (pack_small), and otherwise packed by orders.
  */
 #include <cleave/plan.h>
 
@@ -23,24 +23,32 @@
 #include <string.h>
 
 #define EFFORT_DEFAULT 1000000000
-#define TURN_FIRST 4000000 /* steps of a part in its first turn */
-#define MANY 1000          /* items of a part from which on a search alone is not enough */
-#define STEPS_AN_ITEM 2000 /* of a search at a height that may do: several attempts */
+#define MANY 1000 /* items of a part from which on a search alone is not enough */
 
-/* Items that are packed by themselves. Offsets and heights are in units of its problem. */
+/* Steps of a part's first turn, for each item, and at most. */
+#define TURN_FIRST 20000
+#define TURN_FIRST_MAX 4000000
+
+/* Steps for each item of a search at a height that may do: several attempts. */
+#define TRY 2000
+
+/* Items that are packed by themselves. Offsets are in units of its problem, heights in its grains. */
 struct part {
 	const struct clv_pack_problem *problem; /* the whole or `own` */
 	struct clv_pack_problem own;            /* whose items have their index in the whole as `buffer` */
-	uint64_t unit;                          /* in units of the whole */
+	uint64_t grain;                         /* in grains of the whole */
 	uint64_t *offset; /* of the best packing, which has `height` */
 	uint64_t height;
 	uint64_t bound;   /* no packing is lower */
 	uint64_t stride;  /* below `height`, to where a lower one is searched for next */
-	/* what goes on from turn to turn, made when it is needed */
+	uint64_t steps;   /* of its next turn */
+	uint32_t turns;
+	/* what goes on from turn to turn, made for the first one */
 	bool has_tools, searched;
 	struct clv_pack_fit fit;
 	struct clv_pack_search *search; /* if `searched` */
-	struct clv_pack_grade grade;    /* if it is plain */
+	struct clv_pack_grade upper;    /* if it is plain: grades that are packed, */
+	struct clv_pack_grade lower;    /* and that are shown to need as much as there is */
 	struct clv_pack_orders orders;
 };
 
@@ -49,7 +57,7 @@ struct pack {
 	struct clv_pack_clock clock;
 	struct part *parts;
 	uint32_t part_count;
-	uint64_t low;    /* lower than this the whole cannot be or need not be, in its units */
+	uint64_t low;    /* lower than this the whole cannot be or need not be, in its grains */
 	uint64_t seed;
 	uint64_t *trial; /* offsets of a packing that may become a part's best */
 	uint32_t *order;
@@ -57,38 +65,49 @@ struct pack {
 
 /* Parts. */
 
-static bool part_is_low(const struct pack *k, const struct part *part)
+/* Heights of parts beside each other. */
+static uint64_t in_whole(const struct part *part, uint64_t height)
 {
-	return part->height <= part->bound || part->height * part->unit <= k->low;
+	return height * part->grain;
 }
 
-static void keep_trial(struct pack *k, struct part *part, uint64_t height)
+static bool is_low(const struct pack *k, const struct part *part)
 {
+	return part->height <= part->bound || in_whole(part, part->height) <= k->low;
+}
+
+static void keep_trial(struct pack *k, struct part *part)
+{
+	const struct clv_pack_problem *p = part->problem;
+	uint64_t height = 0;
+	for (uint32_t i = 0; i < p->count; i++)
+		height = clv_max_u64(height, clv_pack_end(p, &p->items[i], k->trial[i]));
 	if (height >= part->height)
 		return;
 	part->height = height;
-	memcpy(part->offset, k->trial, part->problem->count * sizeof(*part->offset));
+	memcpy(part->offset, k->trial, p->count * sizeof(*part->offset));
 }
 
 static void raise_bound(struct pack *k, struct part *part, uint64_t bound)
 {
 	part->bound = clv_max_u64(part->bound, bound);
-	k->low = clv_max_u64(k->low, part->bound * part->unit);
+	k->low = clv_max_u64(k->low, in_whole(part, part->bound));
 }
 
 /* Items first to last of the whole, which share no section with others. */
 static bool make_part(struct pack *k, struct part *part, uint32_t first, uint32_t count)
 {
-	*part = (struct part){.problem = k->whole, .unit = 1, .height = UINT64_MAX};
+	*part = (struct part){.problem = k->whole, .grain = 1, .height = UINT64_MAX};
 	if (count < k->whole->count) {
 		for (uint32_t i = 0; i < count; i++)
 			k->order[i] = first + i;
 		if (!clv_pack_problem_subset(&part->own, k->whole, k->order, count))
 			return false;
 		part->problem = &part->own;
-		part->unit = part->own.unit;
+		part->grain = part->own.grain;
 	}
-	raise_bound(k, part, part->problem->plain ? part->problem->load_max : part->problem->lower_bound);
+	raise_bound(k, part, part->problem->bound);
+	part->steps = clv_min_u64((uint64_t)TURN_FIRST * count, TURN_FIRST_MAX);
 	part->offset = calloc((size_t)count + 1, sizeof(*part->offset));
 	return part->offset != NULL;
 }
@@ -131,19 +150,19 @@ static bool make_tools(struct pack *k, struct part *part)
 		return true;
 	part->has_tools = true;
 	part->searched = clv_pack_search_suits(p, p->count);
-	if (!clv_pack_fit_make(&part->fit, p))
-		return false;
 	if (part->searched)
 		part->search = clv_pack_search_new(p, seed);
-	return clv_pack_orders_make(&part->orders, p, &part->fit, seed) && (!part->searched || part->search) &&
-	       (!p->plain || clv_pack_grade_make(&part->grade, p, &part->fit, seed));
+	return clv_pack_fit_make(&part->fit, p) && (!part->searched || part->search) &&
+	       clv_pack_orders_make(&part->orders, p, &part->fit, seed) &&
+	       (!p->plain || (clv_pack_grade_make(&part->upper, p, seed) && clv_pack_grade_make(&part->lower, p, seed)));
 }
 
 static void free_tools(struct part *part)
 {
 	clv_pack_search_free(part->search);
 	part->search = NULL;
-	clv_pack_grade_free(&part->grade);
+	clv_pack_grade_free(&part->upper);
+	clv_pack_grade_free(&part->lower);
 	clv_pack_orders_free(&part->orders);
 	clv_pack_fit_free(&part->fit);
 	part->has_tools = false;
@@ -163,46 +182,43 @@ static void free_pack(struct pack *k)
 
 /* Packings. Functions return false when host memory is out. */
 
-static uint64_t trial_height(const struct pack *k, const struct part *part)
+static bool stack(struct pack *k, struct part *part, enum clv_pack_by by)
 {
-	uint64_t height = 0;
-	for (uint32_t i = 0; i < part->problem->count; i++)
-		height = clv_max_u64(height, k->trial[i] + part->problem->items[i].size);
-	return height;
+	if (!clv_pack_order_by(part->problem, by, k->order) ||
+	    clv_pack_stack(part->problem, k->order, k->trial) == UINT64_MAX)
+		return false;
+	keep_trial(k, part);
+	k->clock.steps += 10 * (uint64_t)part->problem->count;
+	clv_pack_clock_look(&k->clock);
+	return true;
 }
 
 static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_t target, uint64_t steps)
 {
 	enum clv_pack_answer answer = clv_pack_search_run(part->search, target, steps, &k->clock, k->trial);
 	if (answer == CLV_PACK_FOUND)
-		keep_trial(k, part, trial_height(k, part));
+		keep_trial(k, part);
 	if (answer == CLV_PACK_NONE)
 		raise_bound(k, part, target + 1);
 	return answer;
 }
 
-static bool first_packings(struct pack *k, struct part *part)
+/* What is quickly tried. */
+static bool first_turn(struct pack *k, struct part *part)
 {
-	for (enum clv_pack_by by = 0; by < CLV_PACK_ORDERS && part->height > part->bound; by++) {
-		if (by && clv_pack_clock_step(&k->clock, 10 * (uint64_t)part->problem->count))
+	for (enum clv_pack_by by = CLV_PACK_BY_SIZE + 1; by < CLV_PACK_ORDERS; by++) {
+		if (!stack(k, part, by))
+			return false;
+		if (part->height <= part->bound || clv_pack_clock_over(&k->clock))
 			return true;
-		if (!clv_pack_order_by(part->problem, by, k->order))
-			return false;
-		uint64_t height = clv_pack_stack(part->problem, k->order, k->trial);
-		if (height == UINT64_MAX)
-			return false;
-		keep_trial(k, part, height);
 	}
-	if (part->height <= part->bound || clv_pack_clock_over(&k->clock))
-		return true;
 	if (!make_tools(k, part) || !clv_pack_order_by(part->problem, CLV_PACK_BY_SIZE, k->order))
 		return false;
 	clv_pack_fit_begin(&part->fit, k->trial);
-	uint64_t height = clv_pack_fit_run(&part->fit, k->order, part->problem->count, k->trial, &k->clock);
-	if (height == UINT64_MAX)
+	if (clv_pack_fit_run(&part->fit, k->order, part->problem->count, k->trial, &k->clock) == UINT64_MAX)
 		return false;
-	keep_trial(k, part, height);
-	if (part->searched && !part_is_low(k, part))
+	keep_trial(k, part);
+	if (part->searched && !is_low(k, part) && !clv_pack_clock_look(&k->clock))
 		search_at(k, part, part->height - 1, 0); /* what an attempt finds where nothing is in its way */
 	part->stride = (part->height - part->bound) / 8;
 	return true;
@@ -210,7 +226,7 @@ static bool first_packings(struct pack *k, struct part *part)
 
 static uint64_t lowest_target(const struct pack *k, const struct part *part)
 {
-	return clv_max_u64(part->bound, k->low / part->unit);
+	return clv_max_u64(part->bound, k->low / part->grain);
 }
 
 /* Half of the steps at the lowest height that would do. The others below the height there is, by a stride that grows when it
@@ -218,9 +234,9 @@ static uint64_t lowest_target(const struct pack *k, const struct part *part)
 static void search_turn(struct pack *k, struct part *part, uint64_t steps)
 {
 	uint64_t end = clv_pack_clock_in(&k->clock, steps);
-	uint64_t share = clv_max_u64(steps / 32, (uint64_t)STEPS_AN_ITEM * part->problem->count);
+	uint64_t share = clv_max_u64(steps / 32, (uint64_t)TRY * part->problem->count);
 	search_at(k, part, lowest_target(k, part), steps / 2);
-	while (!part_is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
+	while (!is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
 		uint64_t room = part->height - lowest_target(k, part); /* > 0 */
 		part->stride = clv_min_u64(clv_max_u64(part->stride, 1), room);
 		switch (search_at(k, part, part->height - part->stride, share)) {
@@ -239,17 +255,34 @@ static void search_turn(struct pack *k, struct part *part, uint64_t steps)
 
 static bool grade_turn(struct pack *k, struct part *part, uint64_t steps)
 {
-	bool no_memory;
-	uint64_t height = clv_pack_grade_run(&part->grade, steps, &k->clock, k->trial, &no_memory);
-	keep_trial(k, part, height);
-	return !no_memory;
+	bool packed;
+	if (!clv_pack_grade_fit(&part->upper, &part->fit, steps, &k->clock, k->trial, &packed))
+		return false;
+	if (packed)
+		keep_trial(k, part);
+	return true;
+}
+
+/* In turn: that nothing is lower than what was found, and that nothing is in the lower half of what is open. */
+static bool disprove_turn(struct pack *k, struct part *part, uint64_t steps)
+{
+	uint64_t target = part->turns % 2 ? part->height - 1 : part->bound + (part->height - part->bound) / 2;
+	bool none;
+	if (part->problem->grains > 1 || is_low(k, part))
+		return true;
+	if (!clv_pack_grade_disprove(&part->lower, target, steps, &k->clock, &none))
+		return false;
+	if (none)
+		raise_bound(k, part, target + 1);
+	return true;
 }
 
 static void small_turn(struct pack *k, struct part *part, uint64_t steps)
 {
-	uint64_t height;
-	bool all = clv_pack_small_run(part->problem, part->height, steps, &k->clock, k->trial, &height);
-	keep_trial(k, part, height);
+	uint64_t found;
+	bool all = clv_pack_small_run(part->problem, part->height, steps, &k->clock, k->trial, &found);
+	if (found < part->height)
+		keep_trial(k, part);
 	if (all)
 		raise_bound(k, part, part->height);
 }
@@ -257,51 +290,61 @@ static void small_turn(struct pack *k, struct part *part, uint64_t steps)
 static bool orders_turn(struct pack *k, struct part *part, uint64_t steps)
 {
 	uint64_t end = clv_pack_clock_in(&k->clock, steps);
-	while (!part_is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
-		uint64_t height = clv_pack_orders_run(&part->orders, &k->clock, k->trial);
-		if (height == UINT64_MAX)
+	while (!is_low(k, part) && k->clock.steps < end && !clv_pack_clock_over(&k->clock)) {
+		if (clv_pack_orders_run(&part->orders, &k->clock, k->trial) == UINT64_MAX)
 			return false;
-		keep_trial(k, part, height);
+		keep_trial(k, part);
 	}
 	return true;
 }
 
-static bool take_turn(struct pack *k, struct part *part, uint64_t steps)
+static bool later_turn(struct pack *k, struct part *part, uint64_t steps)
 {
-	if (!make_tools(k, part))
-		return false;
+	if (!part->problem->plain) {
+		if (part->problem->count <= CLV_PACK_SMALL)
+			small_turn(k, part, steps);
+		return orders_turn(k, part, steps / 2);
+	}
+	bool many = !part->searched || part->problem->count >= MANY;
 	if (part->searched)
 		search_turn(k, part, steps);
-	if (part->searched && part->problem->count < MANY)
-		return true;
-	if (part->problem->plain && !grade_turn(k, part, steps / 2))
-		return false;
-	if (!part->problem->plain && part->problem->count <= CLV_PACK_SMALL)
-		small_turn(k, part, steps / 2);
-	return orders_turn(k, part, steps / 2);
+	return (!many || is_low(k, part) || grade_turn(k, part, steps / 2)) && disprove_turn(k, part, steps / 4) &&
+	       orders_turn(k, part, many ? steps / 2 : steps / 8);
 }
 
-static bool all_are_low(const struct pack *k)
+static bool take_turn(struct pack *k, struct part *part)
 {
+	if (!part->turns++)
+		return first_turn(k, part);
+	uint64_t steps = part->steps;
+	part->steps += steps / 2;
+	return make_tools(k, part) && later_turn(k, part, steps);
+}
+
+static struct part *highest_part(const struct pack *k)
+{
+	struct part *highest = NULL;
 	for (uint32_t i = 0; i < k->part_count; i++)
-		if (!part_is_low(k, &k->parts[i]))
-			return false;
-	return true;
+		if (!highest || in_whole(&k->parts[i], k->parts[i].height) > in_whole(highest, highest->height))
+			highest = &k->parts[i];
+	return highest;
 }
 
 static bool pack_all(struct pack *k)
 {
 	for (uint32_t i = 0; i < k->part_count; i++)
-		if (!first_packings(k, &k->parts[i]))
+		if (!stack(k, &k->parts[i], CLV_PACK_BY_SIZE))
 			return false;
-	for (uint64_t steps = TURN_FIRST; !all_are_low(k) && !clv_pack_clock_over(&k->clock); steps += steps / 2)
-		for (uint32_t i = 0; i < k->part_count; i++) {
-			struct part *part = &k->parts[i];
-			if (part_is_low(k, part))
-				free_tools(part);
-			else if (!take_turn(k, part, steps))
-				return false;
-		}
+	/* At first heights are those of stacks, which say little: what is to be seen is what a fit makes of them. */
+	while (!clv_pack_clock_over(&k->clock)) {
+		struct part *part = highest_part(k);
+		if (!part || (part->turns ? is_low(k, part) : part->height <= part->bound))
+			break;
+		if (!take_turn(k, part))
+			return false;
+		if (is_low(k, part))
+			free_tools(part);
+	}
 	return true;
 }
 
@@ -316,7 +359,7 @@ static void put_offsets(const struct pack *k, const cleave_pack_buffer *buffers,
 		for (uint32_t j = 0; j < part->problem->count; j++) {
 			uint32_t at = part->problem->items[j].buffer;
 			uint32_t buffer = part->problem == k->whole ? at : k->whole->items[at].buffer;
-			offsets[buffer] = part->offset[j] * part->unit * k->whole->unit;
+			offsets[buffer] = part->offset[j] * part->problem->unit * (part->problem == k->whole ? 1 : k->whole->unit);
 		}
 	}
 }
@@ -325,17 +368,14 @@ static void put_result(const struct pack *k, const cleave_pack_buffer *buffers, 
 		       cleave_pack_result *result)
 {
 	const struct clv_pack_problem *p = k->whole;
-	*result = (cleave_pack_result){.lower_bound = p->lower_bound, .steps = k->clock.steps};
+	*result = (cleave_pack_result){.lower_bound = p->bound * p->grain, .steps = k->clock.steps};
 	for (uint32_t i = 0; i < p->count; i++) {
 		uint32_t b = p->items[i].buffer;
 		result->height = clv_max_u64(result->height, offsets[b] + buffers[b].size);
 	}
-	for (uint32_t i = 0; i < k->part_count; i++) {
-		const struct part *part = &k->parts[i];
-		uint64_t bound = part->bound * part->unit * p->unit, padding = p->padding + part->own.padding;
-		if (bound > padding) /* the topmost item need not have what it was rounded up by */
-			result->lower_bound = clv_max_u64(result->lower_bound, bound - padding);
-	}
+	for (uint32_t i = 0; i < k->part_count; i++)
+		result->lower_bound = clv_max_u64(result->lower_bound,
+						  in_whole(&k->parts[i], k->parts[i].bound) * p->grain);
 	result->optimal = result->height == result->lower_bound;
 	result->fits = !capacity || result->height <= capacity;
 	result->timed_out = k->clock.timed_out;
@@ -373,7 +413,7 @@ int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pa
 			snprintf(why, why_len, "%s", err.text);
 		return -EINVAL;
 	}
-	k.low = capacity / whole.unit;
+	k.low = clv_max_u64(capacity / whole.grain, whole.bound);
 	k.trial = malloc(((size_t)whole.count + 1) * sizeof(*k.trial));
 	k.order = malloc(((size_t)whole.count + 1) * sizeof(*k.order));
 	bool ok = k.trial && k.order && make_parts(&k) && pack_all(&k);

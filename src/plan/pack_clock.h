@@ -38,15 +38,21 @@ static inline uint64_t clv_pack_clock_in(const struct clv_pack_clock *c, uint64_
 	return steps < UINT64_MAX - c->steps ? c->steps + steps : UINT64_MAX;
 }
 
+/* Looks at the time now, after something that took long; true if the search must end. */
+static inline bool clv_pack_clock_look(struct clv_pack_clock *c)
+{
+	c->timed_out = c->timed_out || (c->end > 0 && clv_pack_now() >= c->end);
+	return clv_pack_clock_over(c);
+}
+
 /* Counts `steps`; true if the search must end. */
 static inline bool clv_pack_clock_step(struct clv_pack_clock *c, uint64_t steps)
 {
 	c->steps += steps;
-	if (c->steps >= c->steps_look && c->end > 0) {
-		c->steps_look = c->steps + CLV_PACK_STEPS_A_LOOK;
-		c->timed_out = c->timed_out || clv_pack_now() >= c->end;
-	}
-	return clv_pack_clock_over(c);
+	if (c->steps < c->steps_look)
+		return clv_pack_clock_over(c);
+	c->steps_look = c->steps + CLV_PACK_STEPS_A_LOOK;
+	return clv_pack_clock_look(c);
 }
 
 #endif

@@ -7,10 +7,9 @@
 
 enum { SHARE_FIRST = 32 }; /* in 1/256 */
 
-bool clv_pack_grade_make(struct clv_pack_grade *g, const struct clv_pack_problem *problem, struct clv_pack_fit *fit,
-			 uint64_t seed)
+bool clv_pack_grade_make(struct clv_pack_grade *g, const struct clv_pack_problem *problem, uint64_t seed)
 {
-	*g = (struct clv_pack_grade){.problem = problem, .fit = fit, .share = SHARE_FIRST, .seed = seed};
+	*g = (struct clv_pack_grade){.problem = problem, .share = SHARE_FIRST, .seed = seed};
 	g->by_size = malloc(((size_t)problem->count + 1) * sizeof(*g->by_size));
 	g->inner = malloc(((size_t)problem->count + 1) * sizeof(*g->inner));
 	if (g->by_size && g->inner && clv_pack_order_by(problem, CLV_PACK_BY_SIZE, g->by_size))
@@ -40,39 +39,62 @@ static uint32_t next_count(struct clv_pack_grade *g)
 	return g->last = count < n ? count : n;
 }
 
-static void begin_again(struct clv_pack_grade *g)
+/* Searches the next share at a height (in grains of all), or at its own bound if that is 0; then the offsets of its items go to
+ * g->inner. False: host memory is out. */
+static bool search_share(struct clv_pack_grade *g, struct clv_pack_problem *larger, uint64_t height, uint64_t steps,
+			 struct clv_pack_clock *clock, enum clv_pack_answer *answer)
 {
-	g->share = SHARE_FIRST;
-	g->last = 0;
-	g->round++;
+	uint32_t count = next_count(g);
+	*answer = CLV_PACK_UNDECIDED;
+	if (!clv_pack_problem_subset(larger, g->problem, g->by_size, count))
+		return false;
+	if (count == g->problem->count || !clv_pack_search_suits(larger, g->problem->count)) {
+		g->share = SHARE_FIRST;
+		g->last = 0;
+		g->round++;
+		return true;
+	}
+	if (clv_pack_clock_look(clock))
+		return true;
+	struct clv_pack_search *search = clv_pack_search_new(larger, clv_mix64(g->seed + g->round));
+	if (!search) {
+		clv_pack_problem_free(larger);
+		return false;
+	}
+	*answer = clv_pack_search_run(search, height ? height / larger->grain : larger->bound, steps, clock, g->inner);
+	clv_pack_search_free(search);
+	return true;
 }
 
-uint64_t clv_pack_grade_run(struct clv_pack_grade *g, uint64_t steps, struct clv_pack_clock *clock, uint64_t *offset,
-			    bool *error)
+bool clv_pack_grade_fit(struct clv_pack_grade *g, struct clv_pack_fit *fit, uint64_t steps, struct clv_pack_clock *clock,
+			uint64_t *offset, bool *packed)
 {
 	struct clv_pack_problem larger;
-	enum clv_pack_answer answer = CLV_PACK_UNDECIDED;
-	uint32_t count = next_count(g);
-	*error = !clv_pack_problem_subset(&larger, g->problem, g->by_size, count);
-	if (*error)
-		return UINT64_MAX;
-	if (count < g->problem->count && clv_pack_search_suits(&larger, g->problem->count)) {
-		struct clv_pack_search *search = clv_pack_search_new(&larger, clv_mix64(g->seed + g->round));
-		*error = !search;
-		if (search)
-			answer = clv_pack_search_run(search, larger.load_max, steps, clock, g->inner);
-		clv_pack_search_free(search);
-	} else {
-		begin_again(g);
-	}
-	uint64_t height = UINT64_MAX;
+	enum clv_pack_answer answer;
+	*packed = false;
+	if (!search_share(g, &larger, 0, steps, clock, &answer))
+		return false;
+	bool ok = true;
 	if (answer == CLV_PACK_FOUND) {
-		clv_pack_fit_begin(g->fit, offset);
+		clv_pack_fit_begin(fit, offset);
 		for (uint32_t i = 0; i < larger.count; i++)
-			clv_pack_fit_put(g->fit, larger.items[i].buffer, g->inner[i] * larger.unit, offset);
-		height = clv_pack_fit_run(g->fit, g->by_size, g->problem->count, offset, clock);
-		*error = height == UINT64_MAX;
+			clv_pack_fit_put(fit, larger.items[i].buffer, g->inner[i] * larger.unit, offset);
+		ok = clv_pack_fit_run(fit, g->by_size, g->problem->count, offset, clock) != UINT64_MAX;
+		*packed = ok;
 	}
 	clv_pack_problem_free(&larger);
-	return height;
+	return ok;
+}
+
+bool clv_pack_grade_disprove(struct clv_pack_grade *g, uint64_t height, uint64_t steps, struct clv_pack_clock *clock,
+			     bool *none)
+{
+	struct clv_pack_problem larger;
+	enum clv_pack_answer answer;
+	*none = false;
+	if (!search_share(g, &larger, height, steps, clock, &answer))
+		return false;
+	*none = answer == CLV_PACK_NONE;
+	clv_pack_problem_free(&larger);
+	return true;
 }

@@ -85,22 +85,30 @@ static void move_up(uint32_t *order, uint32_t from, uint32_t to)
 	order[to] = item;
 }
 
-/* Moves the item that ends highest to an earlier turn, and now and then another one. */
-static void change(struct clv_pack_orders *o, const uint64_t *offset)
+/* The turn of one of the items that end highest. */
+static uint32_t find_top(struct clv_pack_orders *o, const uint64_t *offset)
 {
 	const struct clv_pack_item *items = o->problem->items;
-	uint32_t n = o->problem->count, top = 0, ties = 0;
-	for (uint32_t k = 0; k < n; k++) {
+	uint64_t most = 0;
+	uint32_t top = 0, ties = 0;
+	for (uint32_t k = 0; k < o->problem->count; k++) {
 		uint64_t end = offset[o->order[k]] + items[o->order[k]].size;
-		uint64_t most = offset[o->order[top]] + items[o->order[top]].size;
 		if (end < most)
 			continue;
 		ties = end > most ? 1 : ties + 1;
+		most = end;
 		if (clv_rng_below(&o->rng, ties) == 0)
 			top = k;
 	}
-	if (top)
-		move_up(o->order, top, (uint32_t)clv_rng_below(&o->rng, top));
+	return top;
+}
+
+/* Moves the item that ended highest to an earlier turn, and now and then another one. */
+static void change(struct clv_pack_orders *o)
+{
+	uint32_t n = o->problem->count;
+	if (o->top)
+		move_up(o->order, o->top, (uint32_t)clv_rng_below(&o->rng, o->top));
 	while (n > 1 && clv_rng_below(&o->rng, 2)) {
 		uint32_t from = (uint32_t)clv_rng_range(&o->rng, 1, n - 1);
 		move_up(o->order, from, (uint32_t)clv_rng_below(&o->rng, from));
@@ -119,8 +127,7 @@ uint64_t clv_pack_orders_run(struct clv_pack_orders *o, struct clv_pack_clock *c
 			return UINT64_MAX;
 		o->tries = 0;
 	} else {
-		/* offset[] is what the last order gave; it tells what to change even if that order is not kept */
-		change(o, offset);
+		change(o);
 	}
 	clv_pack_fit_begin(o->fit, offset);
 	uint64_t height = clv_pack_fit_run(o->fit, o->order, n, offset, clock);
@@ -129,6 +136,7 @@ uint64_t clv_pack_orders_run(struct clv_pack_orders *o, struct clv_pack_clock *c
 	o->tries = anew || height < o->best_height ? 0 : o->tries + 1;
 	if (anew || height <= o->best_height) {
 		o->best_height = height;
+		o->top = find_top(o, offset);
 		memcpy(o->best, o->order, n * sizeof(*o->best));
 	} else {
 		memcpy(o->order, o->best, n * sizeof(*o->best));

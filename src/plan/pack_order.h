@@ -20,6 +20,7 @@ struct clv_pack_orders {
 	struct clv_pack_traits *traits;
 	int64_t *value;
 	uint32_t *order, *best;   /* in hand, and what it came from */
+	uint32_t top;             /* in `best`: the turn of one of the items that end highest */
 	uint64_t best_height;     /* of `best` */
 	uint32_t tries;           /* since `best` was lower than before */
 	uint32_t attempt;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define TOTAL_MAX ((uint64_t)1 << 62)
-#define ROUNDED 12 /* so few are packed exactly as they are; of more, sizes may be rounded up to their alignment */
 
 /* A birth or a death of a range. */
 struct event {
@@ -157,8 +156,8 @@ static void make_sections(struct clv_pack_problem *p, struct event *events)
 	qsort(p->items, p->count, sizeof(*p->items), by_place);
 }
 
-/* Whether sizes alone decide where items can lie; if so, in which unit. True: sizes were rounded up for that. */
-static bool find_unit(struct clv_pack_problem *p)
+/* Whether sizes alone decide where items can lie; if so, in which unit, perhaps after they were rounded up. */
+static void find_unit(struct clv_pack_problem *p)
 {
 	uint64_t unit = 0;
 	bool same = true, divides = true;
@@ -171,10 +170,10 @@ static bool find_unit(struct clv_pack_problem *p)
 	}
 	for (uint32_t i = 0; i < p->count; i++)
 		divides = divides && unit % p->items[i].align == 0;
-	p->unit = 1;
-	p->plain = p->plain && (divides || (same && p->count > ROUNDED));
+	p->unit = p->grains = p->grain = 1;
+	p->plain = p->plain && (divides || same);
 	if (!p->plain || !p->count)
-		return false;
+		return;
 	if (!divides) {
 		/* Offsets are multiples of what all are aligned to, so what follows an item up to the next is lost. */
 		uint64_t align = p->items[0].align;
@@ -182,6 +181,7 @@ static bool find_unit(struct clv_pack_problem *p)
 		for (uint32_t i = 0; i < p->count; i++) {
 			uint64_t size = p->items[i].size;
 			p->items[i].size = (size + align - 1) / align * align;
+			p->items[i].padding = p->items[i].size - size;
 			unit = gcd(unit, p->items[i].size);
 		}
 	}
@@ -190,7 +190,8 @@ static bool find_unit(struct clv_pack_problem *p)
 		p->items[i].size /= unit;
 		p->items[i].align = 1;
 	}
-	return !divides;
+	p->grains = divides ? 1 : unit;
+	p->grain = unit / p->grains;
 }
 
 uint64_t clv_pack_load_in(const struct clv_pack_problem *p, uint32_t lo, uint32_t hi)
@@ -218,8 +219,8 @@ static int by_padding(const void *va, const void *vb)
 	return a->item < b->item ? -1 : a->item > b->item;
 }
 
-/* Where sizes were rounded up: the topmost item of a section need not have what it was rounded up by. */
-static bool bound_padded(struct clv_pack_problem *p, const cleave_pack_buffer *buffers)
+/* Where sizes were rounded up: the topmost item of a section saves its padding. */
+static bool bound_padded(struct clv_pack_problem *p)
 {
 	struct clv_pack_floor most; /* of the padding, by section */
 	struct padded *padded = malloc(((size_t)p->count + 1) * sizeof(*padded));
@@ -228,23 +229,33 @@ static bool bound_padded(struct clv_pack_problem *p, const cleave_pack_buffer *b
 		return false;
 	}
 	for (uint32_t i = 0; i < p->count; i++)
-		padded[i] = (struct padded){p->items[i].size * p->unit - buffers[p->items[i].buffer].size, i};
+		padded[i] = (struct padded){p->items[i].padding, i};
 	qsort(padded, p->count, sizeof(*padded), by_padding);
 	for (uint32_t k = 0; k < p->count; k++) {
 		const struct clv_pack_item *item = &p->items[padded[k].item];
 		clv_pack_floor_assign(&most, item->lo, item->hi, padded[k].padding);
 	}
 	for (uint32_t s = 0; s < p->sections; s++)
-		p->lower_bound = clv_max_u64(p->lower_bound,
-					     p->load[s] * p->unit - clv_pack_floor_max(&most, s, s + 1));
-	p->padding = p->count ? padded[p->count - 1].padding : 0;
+		p->bound = clv_max_u64(p->bound, p->load[s] * p->grains - clv_pack_floor_max(&most, s, s + 1));
 	clv_pack_floor_free(&most);
 	free(padded);
 	return true;
 }
 
-/* The loads, and the bound that follows from them and from what is fixed. */
-static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buffers, bool rounded)
+/* What follows from loads and from what is fixed. */
+static bool find_bound(struct clv_pack_problem *p)
+{
+	p->bound = 0;
+	if (p->grains > 1)
+		return bound_padded(p);
+	p->bound = p->load_max;
+	for (uint32_t i = 0; i < p->count; i++)
+		if (p->items[i].fixed != CLEAVE_PACK_ANYWHERE)
+			p->bound = clv_max_u64(p->bound, p->items[i].fixed + p->items[i].size);
+	return true;
+}
+
+static bool add_loads(struct clv_pack_problem *p)
 {
 	uint64_t load = 0;
 	p->load_leaves = 1;
@@ -261,8 +272,6 @@ static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buff
 			p->load[r[k].lo] += item->size; /* differences, modulo 2^64 */
 			p->load[r[k].hi] -= item->size;
 		}
-		if (item->fixed != CLEAVE_PACK_ANYWHERE)
-			p->lower_bound = clv_max_u64(p->lower_bound, item->fixed + item->size);
 	}
 	for (uint32_t s = 0; s < p->sections; s++) {
 		load += p->load[s];
@@ -272,9 +281,6 @@ static bool add_loads(struct clv_pack_problem *p, const cleave_pack_buffer *buff
 	for (uint32_t i = p->load_leaves; --i;)
 		p->load_tree[i] = clv_max_u64(p->load_tree[2 * i], p->load_tree[2 * i + 1]);
 	p->load_max = p->load_tree[1];
-	if (rounded)
-		return bound_padded(p, buffers);
-	p->lower_bound = clv_max_u64(p->lower_bound, p->load_max * p->unit);
 	return true;
 }
 
@@ -364,8 +370,8 @@ bool clv_pack_problem_make(struct clv_pack_problem *p, const cleave_pack_buffer 
 		for (size_t i = 0; i < count; i++)
 			add_item(p, &buffers[i], (uint32_t)i, events);
 		make_sections(p, events);
-		bool rounded = find_unit(p);
-		ok = add_loads(p, buffers, rounded) && check_fixed(p, err);
+		find_unit(p);
+		ok = add_loads(p) && find_bound(p) && check_fixed(p, err);
 	}
 	free(events);
 	if (!ok)
@@ -408,6 +414,12 @@ bool clv_pack_problem_subset(struct clv_pack_problem *subset, const struct clv_p
 		struct clv_pack_item *item = &subset->items[i];
 		item->buffer = items[item->buffer];
 		item->life = p->items[item->buffer].life;
+		item->padding += p->items[item->buffer].padding; /* one of them is 0 */
+	}
+	if (ok && p->grains > 1) {
+		subset->grains = subset->unit * p->grains;
+		subset->grain = 1;
+		ok = find_bound(subset);
 	}
 	free(buffers);
 	free(gaps);

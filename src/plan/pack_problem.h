@@ -5,8 +5,12 @@
  *
  * Times become *sections*: the maximal sets of buffers that are live together, in order of time. Two buffers are live at
  * one time if and only if they share a section, so nothing else about time matters. Buffers without size or life are left
- * out. Sizes are in units of their greatest common divisor when nothing but sizes decides where buffers can lie
- * (`plain`): no gaps, no fixed offsets, and alignments that hold by themselves.
+ * out. Sizes and offsets are in units of the sizes' greatest common divisor when nothing but sizes decides where buffers can
+ * lie (`plain`): no gaps, no fixed offsets, and alignments that hold by themselves, since they divide the sizes or sizes were
+ * rounded up to one that all share.
+ *
+ * Heights are in *grains*. That is a unit, unless sizes were rounded up: then it is what the caller counts in, as the topmost
+ * item need not have what it was rounded up by.
  */
 #ifndef CLV_PACK_PROBLEM_H
 #define CLV_PACK_PROBLEM_H
@@ -24,6 +28,7 @@ struct clv_pack_range {
 struct clv_pack_item {
 	uint32_t lo, hi;        /* the hull of its ranges; lo < hi */
 	uint64_t size;          /* > 0, in units; rounded up to the alignment that all share */
+	uint64_t padding;       /* grains that it was rounded up by */
 	uint64_t align;         /* >= 1; 1 in a plain problem */
 	uint64_t fixed;         /* or CLEAVE_PACK_ANYWHERE */
 	uint32_t range;         /* first of its ranges; in a plain problem there is one, lo to hi */
@@ -41,11 +46,12 @@ struct clv_pack_problem {
 	uint64_t *load_tree;  /* of maxima; [1] is the root, [load_leaves + s] section s */
 	uint32_t load_leaves;
 	uint64_t load_max;
-	uint64_t unit;        /* what 1 of a size or a height here is in the caller's */
-	uint64_t lower_bound; /* of the caller's height, in the caller's unit */
+	uint64_t unit;        /* in the caller's */
+	uint64_t grains;      /* in a unit */
+	uint64_t grain;       /* in the caller's units; of a subset, in grains of what it was taken from */
+	uint64_t bound;       /* no packing is lower; in grains */
 	uint32_t *fixed_items; /* by offset */
 	uint32_t fixed_count;
-	uint64_t padding;     /* the most, in the caller's unit, that an item was rounded up by */
 	bool plain;
 };
 
@@ -62,6 +68,12 @@ void clv_pack_problem_free(struct clv_pack_problem *p);
 static inline const struct clv_pack_range *clv_pack_ranges(const struct clv_pack_problem *p, const struct clv_pack_item *i)
 {
 	return p->ranges + i->range;
+}
+
+/* What an item at `at` needs of the height. */
+static inline uint64_t clv_pack_end(const struct clv_pack_problem *p, const struct clv_pack_item *i, uint64_t at)
+{
+	return (at + i->size) * p->grains - i->padding;
 }
 
 /* The largest load in sections lo <= s < hi. */

@@ -8,6 +8,7 @@
 #define NOWHERE UINT32_MAX
 
 enum {
+	ITEMS_MAX = 1 << 24,
 	CELLS_ANYWAY = 1 << 18,
 	CELLS_A_BUFFER = 128,
 	FAILED_STATES_MAX = 1 << 16,
@@ -70,7 +71,7 @@ struct clv_pack_search {
 
 bool clv_pack_search_suits(const struct clv_pack_problem *p, uint64_t buffers)
 {
-	return p->plain && clv_pack_state_cells(p) <= CELLS_ANYWAY + CELLS_A_BUFFER * buffers;
+	return p->plain && p->count <= ITEMS_MAX && clv_pack_state_cells(p) <= CELLS_ANYWAY + CELLS_A_BUFFER * buffers;
 }
 
 #define ARRAY(field, n) ((s->field = calloc((size_t)(n) + 1, sizeof(*s->field))) != NULL)
@@ -81,7 +82,7 @@ static bool make_arrays(struct clv_pack_search *s, uint32_t n)
 	while (s->failed_count < FAILED_STATES_MAX && s->failed_count / 256 < n)
 		s->failed_count *= 2;
 	s->choice_max = 4 * n + 64;
-	s->candidate_max = 32 * n + 4096;
+	s->candidate_max = 128 * n + 65536; /* touched only as they are needed */
 	return ARRAY(mark, n) && ARRAY(goals, n + 1) && ARRAY(choices, s->choice_max) &&
 	       ARRAY(candidates, s->candidate_max) && ARRAY(failed, s->failed_count) && ARRAY(traits, n) &&
 	       ARRAY(value, n) && ARRAY(candidate_values, n);
@@ -232,9 +233,9 @@ static uint64_t section_cost(const struct clv_pack_search *s, uint32_t t)
 	const struct clv_pack_state *st = &s->state;
 	switch (s->taste.pits) {
 	case CLV_PACK_PIT_LOADED:
-		return st->limit - st->rem[t];
+		return st->limit + 1 - st->rem[t];
 	case CLV_PACK_PIT_TIGHT:
-		return st->limit - st->rem[t] - st->base[t];
+		return st->limit + 1 - st->rem[t] - st->base[t];
 	default:
 		return st->base[t];
 	}
@@ -438,14 +439,13 @@ static void close_choices(struct clv_pack_search *s)
 /* Begins at a height at which there may be a packing. False: a section alone waits for more. */
 static bool begin(struct clv_pack_search *s, uint64_t height)
 {
-	clv_pack_state_undo(&s->state, 0);
-	s->state.limit = height;
+	clv_pack_state_begin(&s->state, height);
 	s->goal_count = s->choice_count = s->candidate_count = 0;
 	s->last_pit = s->taste.from_end ? s->state.width - 1 : 0;
 	s->failures = 0;
 	s->out = false;
 	for (uint32_t t = 0; t < s->state.width; t++)
-		if (s->state.rem[t] > height)
+		if (s->state.rem[t] > clv_pack_state_limit(&s->state, t))
 			return false;
 	add_part(s, 0, s->state.width);
 	return true;

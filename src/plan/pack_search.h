@@ -34,7 +34,7 @@ bool clv_pack_search_suits(const struct clv_pack_problem *p, uint64_t buffers);
 struct clv_pack_search *clv_pack_search_new(const struct clv_pack_problem *p, uint64_t seed);
 void clv_pack_search_free(struct clv_pack_search *s);
 
-/* Looks for a packing of at most `height` (in the problem's units) until the clock has counted about `steps` more; at least one
+/* Looks for a packing of at most `height` (in grains) until the clock has counted about `steps` more; at least one
  * attempt is made. The items' offsets go to offset[] when one is found. Goes on with other preferences each time that it is
  * called. */
 enum clv_pack_answer clv_pack_search_run(struct clv_pack_search *s, uint64_t height, uint64_t steps,

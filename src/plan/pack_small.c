@@ -88,7 +88,7 @@ bool clv_pack_small_run(const struct clv_pack_problem *p, uint64_t height, uint6
 {
 	struct small s = {.p = p,
 			  .best = height,
-			  .enough = p->lower_bound / p->unit,
+			  .enough = p->bound,
 			  .clock = clock,
 			  .steps_end = clv_pack_clock_in(clock, steps),
 			  .offset = offset};

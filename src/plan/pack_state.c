@@ -26,7 +26,8 @@ static bool make_arrays(struct clv_pack_state *s, size_t cells)
 	s->trail_room = 4 * (n + w);
 	s->trail_max = 256 * (n + w) + ((size_t)1 << 18);
 	return ARRAY(items, n) && ARRAY(at, n) && ARRAY(sections, w) && ARRAY(base, w) && ARRAY(rem, w) &&
-	       ARRAY(waiting, cells) && ARRAY(where, cells) && ARRAY(trail, s->trail_room) && ARRAY(dirty, w);
+	       ARRAY(waiting, cells) && ARRAY(where, cells) && ARRAY(trail, s->trail_room) && ARRAY(dirty, w) &&
+	       (s->grains == 1 || ARRAY(padding, n));
 }
 
 static void count_sections(struct clv_pack_state *s)
@@ -69,7 +70,7 @@ static void fill_cells(struct clv_pack_state *s)
 
 bool clv_pack_state_make(struct clv_pack_state *s, const struct clv_pack_problem *p)
 {
-	*s = (struct clv_pack_state){.count = p->count, .width = p->sections};
+	*s = (struct clv_pack_state){.count = p->count, .width = p->sections, .grains = p->grains};
 	if (!make_arrays(s, (size_t)clv_pack_state_cells(p))) {
 		clv_pack_state_free(s);
 		return false;
@@ -77,6 +78,8 @@ bool clv_pack_state_make(struct clv_pack_state *s, const struct clv_pack_problem
 	for (uint32_t i = 0; i < s->count; i++) {
 		const struct clv_pack_item *from = &p->items[i];
 		s->items[i] = (struct clv_pack_piece){.lo = from->lo, .hi = from->hi, .size = from->size};
+		if (s->padding)
+			s->padding[i] = from->padding;
 	}
 	count_sections(s);
 	fill_cells(s);
@@ -94,6 +97,7 @@ void clv_pack_state_free(struct clv_pack_state *s)
 	free(s->where);
 	free(s->trail);
 	free(s->dirty);
+	free(s->padding);
 	*s = (struct clv_pack_state){0};
 }
 
@@ -133,6 +137,7 @@ static void take_out(struct clv_pack_state *s, uint32_t item)
 		waiting[at->count] = item;
 		*where = at->count;
 		at->crossed -= t != b->lo;
+		at->over -= b->over;
 		s->rem[t] -= b->size;
 	}
 }
@@ -145,6 +150,7 @@ static void put_back(struct clv_pack_state *s, uint32_t item)
 	for (uint32_t t = b->lo; t < b->hi; t++) {
 		s->sections[t].count++;
 		s->sections[t].crossed += t != b->lo;
+		s->sections[t].over += b->over;
 		s->rem[t] += b->size;
 	}
 }
@@ -165,6 +171,27 @@ void clv_pack_state_undo(struct clv_pack_state *s, size_t to)
 			break;
 		}
 	}
+}
+
+/* An item at limit - size + 1 is within a height that is not a whole unit if its padding makes up for the rest. */
+static void find_over(struct clv_pack_state *s, uint64_t missing)
+{
+	for (uint32_t t = 0; t < s->width; t++)
+		s->sections[t].over = 0;
+	for (uint32_t i = 0; i < s->count; i++) {
+		struct clv_pack_piece *b = &s->items[i];
+		b->over = s->padding[i] >= missing;
+		for (uint32_t t = b->lo; b->over && t < b->hi; t++)
+			s->sections[t].over++;
+	}
+}
+
+void clv_pack_state_begin(struct clv_pack_state *s, uint64_t height)
+{
+	clv_pack_state_undo(s, 0);
+	s->limit = height / s->grains;
+	if (s->padding)
+		find_over(s, s->grains - height % s->grains);
 }
 
 /* Floors and bases. */
@@ -227,7 +254,7 @@ static bool settle(struct clv_pack_state *s)
 			continue;
 		note(s, BASE, t, s->base[t]);
 		s->base[t] = least;
-		possible = least + s->rem[t] <= s->limit;
+		possible = least + s->rem[t] <= clv_pack_state_limit(s, t);
 	}
 	s->dirty_count = 0;
 	return possible;
@@ -239,8 +266,10 @@ bool clv_pack_state_place(struct clv_pack_state *s, uint32_t item)
 	uint64_t height = b->floor;
 	s->work += (b->hi - b->lo) / 2;
 	/* what is quickly seen, first: it leaves too little in its own sections */
+	if (height + b->size > s->limit + b->over)
+		return false;
 	for (uint32_t t = b->lo; t < b->hi; t++)
-		if (height + s->rem[t] > s->limit)
+		if (height + s->rem[t] > clv_pack_state_limit(s, t))
 			return false;
 	note(s, PLACED, item, 0);
 	take_out(s, item);
@@ -254,7 +283,7 @@ bool clv_pack_state_place(struct clv_pack_state *s, uint32_t item)
 
 bool clv_pack_state_lift(struct clv_pack_state *s, uint32_t t, uint64_t height)
 {
-	if (height + s->rem[t] > s->limit)
+	if (height + s->rem[t] > clv_pack_state_limit(s, t))
 		return false;
 	raise_floors(s, t, t + 1, height);
 	return settle(s);
@@ -305,7 +334,7 @@ uint64_t clv_pack_state_next(struct clv_pack_state *s, uint32_t t)
 static bool check_section(const struct clv_pack_state *s, uint32_t t, struct clv_error *err)
 {
 	uint64_t rem = 0, least = CLV_PACK_NEVER;
-	uint32_t count = 0, crossed = 0;
+	uint32_t count = 0, crossed = 0, over = 0;
 	for (uint32_t i = 0; i < s->count; i++) {
 		const struct clv_pack_piece *b = &s->items[i];
 		if (b->placed || t < b->lo || t >= b->hi)
@@ -317,10 +346,12 @@ static bool check_section(const struct clv_pack_state *s, uint32_t t, struct clv
 		least = clv_min_u64(least, b->floor);
 		count++;
 		crossed += t > b->lo;
+		over += b->over;
 	}
-	if (rem != s->rem[t] || count != s->sections[t].count || crossed != s->sections[t].crossed)
+	if (rem != s->rem[t] || count != s->sections[t].count || crossed != s->sections[t].crossed ||
+	    over != s->sections[t].over)
 		return clv_error_set(err, "section %" PRIu32 ": its counts are wrong", t);
-	if (count && (s->base[t] != least || least + rem > s->limit))
+	if (count && (s->base[t] != least || least + rem > s->limit + (over > 0)))
 		return clv_error_set(err, "section %" PRIu32 ": base %" PRIu64 ", least floor %" PRIu64 ", %" PRIu64
 				     " wait, limit %" PRIu64, t, s->base[t], least, rem, s->limit);
 	return true;
@@ -334,7 +365,7 @@ static bool check_item(const struct clv_pack_state *s, uint32_t i, struct clv_er
 		most = clv_max_u64(most, s->base[t]);
 	if (!b->placed && b->floor != most)
 		return clv_error_set(err, "item %" PRIu32 ": floor %" PRIu64 ", highest base %" PRIu64, i, b->floor, most);
-	if (b->placed && s->at[i] + b->size > s->limit)
+	if (b->placed && s->at[i] + b->size > s->limit + b->over)
 		return clv_error_set(err, "item %" PRIu32 " ends above the limit", i);
 	for (uint32_t k = 0; k < s->count; k++) {
 		const struct clv_pack_piece *o = &s->items[k];

@@ -10,6 +10,8 @@
  *   m(b) = max e(s) over the sections of b      e(s) = min m(b) over the items that wait in s
  *   e(s) + rem(s) <= limit                      or there is no packing with what is placed
  *
+ * (limit + 1 where an item waits that may end above the limit, since it saves what it was rounded up by.)
+ *
  * Both only rise, until something is undone. To lift e(s) to min m(b) changes no m(b), so one pass over the sections where a
  * floor was raised settles all.
  */
@@ -26,6 +28,7 @@ struct clv_pack_piece {
 	uint64_t floor;  /* m */
 	size_t cells;    /* its first in state->where */
 	bool placed;
+	bool over;       /* it may end at limit + 1 */
 };
 
 struct clv_pack_section {
@@ -33,6 +36,7 @@ struct clv_pack_section {
 	uint32_t count;   /* items that wait */
 	uint32_t crossed; /* by items that wait here and in the section before */
 	uint32_t first;   /* item that begins here or later */
+	uint32_t over;    /* items that wait and may end at limit + 1 */
 	bool dirty;       /* its base may have risen */
 };
 
@@ -40,7 +44,9 @@ struct clv_pack_change;
 
 struct clv_pack_state {
 	uint32_t count, width;         /* items and sections */
-	uint64_t limit;                /* of the height; set by the caller, when nothing is placed */
+	uint64_t limit;                /* of the height, in units */
+	uint64_t grains;               /* in a unit */
+	uint64_t *padding;             /* by item, in grains; NULL if there is none */
 	struct clv_pack_piece *items;  /* by lo */
 	uint64_t *at;                  /* by item: offset, if it is placed */
 	struct clv_pack_section *sections;
@@ -60,6 +66,15 @@ uint64_t clv_pack_state_cells(const struct clv_pack_problem *p);
 /* Of a plain problem; all items wait. False: host memory is out. */
 bool clv_pack_state_make(struct clv_pack_state *s, const struct clv_pack_problem *p);
 void clv_pack_state_free(struct clv_pack_state *s);
+
+/* Takes everything away and sets the height, in grains, within which items can be placed. */
+void clv_pack_state_begin(struct clv_pack_state *s, uint64_t height);
+
+/* The most that section t may have, placed or waiting. */
+static inline uint64_t clv_pack_state_limit(const struct clv_pack_state *s, uint32_t t)
+{
+	return s->limit + (s->sections[t].over > 0);
+}
 
 /* Makes room for the changes of one step. False: there is none; a step must not be taken. */
 bool clv_pack_state_reserve(struct clv_pack_state *s);
