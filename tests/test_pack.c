@@ -324,7 +324,7 @@ static uint64_t brute_optimum(const cleave_pack_buffer *b, size_t count, int64_t
 static size_t random_small(struct clv_rng *rng, unsigned kinds, cleave_pack_buffer *b, cleave_pack_span *gaps)
 {
 	size_t count = clv_rng_range(rng, 1, BRUTE_MAX);
-	uint64_t at[BRUTE_MAX];
+	uint64_t at[BRUTE_MAX], all_aligned = clv_rng_below(rng, 2) ? clv_rng_range(rng, 2, 4) : 0;
 	for (size_t i = 0; i < count; i++) {
 		int64_t lower = (int64_t)clv_rng_below(rng, BRUTE_TIMES - 1);
 		b[i] = (cleave_pack_buffer){.lower = lower,
@@ -336,7 +336,7 @@ static size_t random_small(struct clv_rng *rng, unsigned kinds, cleave_pack_buff
 		if (b[i].upper < lower)
 			b[i].upper = lower;
 		if (kinds & PACK_ALIGNED)
-			b[i].alignment = clv_rng_below(rng, 6);
+			b[i].alignment = all_aligned ? all_aligned : clv_rng_below(rng, 6);
 		int64_t life = b[i].upper - lower;
 		if ((kinds & PACK_GAPS) && life > 0 && clv_rng_below(rng, 2)) {
 			gaps[i].lower = lower + (int64_t)clv_rng_below(rng, (uint64_t)life);

@@ -42,6 +42,7 @@ struct part {
 	uint64_t bound;   /* no packing is lower */
 	uint64_t stride;  /* below `height`, to where a lower one is searched for next */
 	uint64_t steps;   /* of its next turn */
+	double stack_seconds; /* that a stack took, as other things do that pass once over all items */
 	uint32_t turns;
 	/* what goes on from turn to turn, made for the first one */
 	bool has_tools, searched;
@@ -184,12 +185,14 @@ static void free_pack(struct pack *k)
 
 static bool stack(struct pack *k, struct part *part, enum clv_pack_by by)
 {
+	double begin = clv_pack_now();
 	if (!clv_pack_order_by(part->problem, by, k->order) ||
 	    clv_pack_stack(part->problem, k->order, k->trial) == UINT64_MAX)
 		return false;
 	keep_trial(k, part);
 	k->clock.steps += 10 * (uint64_t)part->problem->count;
 	clv_pack_clock_look(&k->clock);
+	part->stack_seconds = clv_pack_now() - begin;
 	return true;
 }
 
@@ -207,11 +210,15 @@ static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_
 static bool first_turn(struct pack *k, struct part *part)
 {
 	for (enum clv_pack_by by = CLV_PACK_BY_SIZE + 1; by < CLV_PACK_ORDERS; by++) {
+		if (clv_pack_clock_short(&k->clock, part->stack_seconds))
+			return true;
 		if (!stack(k, part, by))
 			return false;
-		if (part->height <= part->bound || clv_pack_clock_over(&k->clock))
+		if (part->height <= part->bound)
 			return true;
 	}
+	if (clv_pack_clock_short(&k->clock, 2 * part->stack_seconds))
+		return true;
 	if (!make_tools(k, part) || !clv_pack_order_by(part->problem, CLV_PACK_BY_SIZE, k->order))
 		return false;
 	clv_pack_fit_begin(&part->fit, k->trial);

@@ -38,6 +38,12 @@ static inline uint64_t clv_pack_clock_in(const struct clv_pack_clock *c, uint64_
 	return steps < UINT64_MAX - c->steps ? c->steps + steps : UINT64_MAX;
 }
 
+/* Whether there is no more time for something that takes about so long. */
+static inline bool clv_pack_clock_short(const struct clv_pack_clock *c, double seconds)
+{
+	return clv_pack_clock_over(c) || (c->end > 0 && clv_pack_now() + seconds >= c->end);
+}
+
 /* Looks at the time now, after something that took long; true if the search must end. */
 static inline bool clv_pack_clock_look(struct clv_pack_clock *c)
 {

@@ -15,6 +15,7 @@ enum {
 	ITEMS_A_FAILURE = 8, /* in the shortest attempts */
 	FAILURES_FIRST = 64, /* in those, at most */
 	PITS_LOOKED_AT = 64, /* for the nearest one */
+	KINDS_COMPARED = 64,
 };
 
 /* A component: the items that wait in sections lo <= t < hi, which no other has. */
@@ -35,9 +36,17 @@ struct choice {
 	uint64_t hash;
 };
 
+struct candidate {
+	int64_t value;
+	uint32_t item;
+};
+
 struct clv_pack_search {
 	struct clv_pack_state state;
-	uint64_t *mark; /* random, of an item */
+	uint64_t *mark;      /* random, of an item */
+	uint32_t *kind;      /* of an item: the first one that is just like it */
+	uint64_t *kind_seen; /* by kind: the last node that had a candidate of it */
+	uint64_t nodes;
 
 	struct goal *goals;
 	uint32_t goal_count;
@@ -54,7 +63,7 @@ struct clv_pack_search {
 	/* preferences */
 	struct clv_pack_traits *traits;
 	int64_t *value;      /* by item; the larger, the sooner */
-	int64_t *candidate_values;
+	struct candidate *sorted; /* those of the pit in hand */
 	struct clv_pack_taste taste;
 	uint32_t last_pit;
 
@@ -85,7 +94,23 @@ static bool make_arrays(struct clv_pack_search *s, uint32_t n)
 	s->candidate_max = 128 * n + 65536; /* touched only as they are needed */
 	return ARRAY(mark, n) && ARRAY(goals, n + 1) && ARRAY(choices, s->choice_max) &&
 	       ARRAY(candidates, s->candidate_max) && ARRAY(failed, s->failed_count) && ARRAY(traits, n) &&
-	       ARRAY(value, n) && ARRAY(candidate_values, n);
+	       ARRAY(value, n) && ARRAY(sorted, n) && ARRAY(kind, n) && ARRAY(kind_seen, n);
+}
+
+/* Items that begin together are neighbours, but for their sizes: each is compared with those before it, within reason. */
+static void find_kinds(struct clv_pack_search *s, const struct clv_pack_problem *p)
+{
+	for (uint32_t i = 0; i < p->count; i++) {
+		const struct clv_pack_item *a = &p->items[i];
+		s->kind[i] = i;
+		for (uint32_t k = i; k-- && i - k <= KINDS_COMPARED && p->items[k].lo == a->lo && p->items[k].hi == a->hi;) {
+			const struct clv_pack_item *b = &p->items[k];
+			if (a->size != b->size || a->padding != b->padding)
+				continue;
+			s->kind[i] = s->kind[k];
+			break;
+		}
+	}
 }
 
 struct clv_pack_search *clv_pack_search_new(const struct clv_pack_problem *p, uint64_t seed)
@@ -102,6 +127,7 @@ struct clv_pack_search *clv_pack_search_new(const struct clv_pack_problem *p, ui
 		s->mark[i] = clv_rng_next(&s->rng);
 		s->traits[i] = clv_pack_traits_of(p, &p->items[i]);
 	}
+	find_kinds(s, p);
 	return s;
 }
 
@@ -117,7 +143,9 @@ void clv_pack_search_free(struct clv_pack_search *s)
 	free(s->failed);
 	free(s->traits);
 	free(s->value);
-	free(s->candidate_values);
+	free(s->sorted);
+	free(s->kind);
+	free(s->kind_seen);
 	free(s);
 }
 
@@ -275,9 +303,27 @@ static int64_t value_there(const struct clv_pack_search *s, uint32_t item, uint6
 	return s->value[item] + (int64_t)s->taste.flush * walls;
 }
 
-static bool same(const struct clv_pack_piece *a, const struct clv_pack_piece *b)
+static int by_value(const void *va, const void *vb)
 {
-	return a->lo == b->lo && a->hi == b->hi && a->size == b->size;
+	const struct candidate *a = va, *b = vb;
+	if (a->value != b->value)
+		return a->value > b->value ? -1 : 1;
+	return a->item < b->item ? -1 : a->item > b->item;
+}
+
+static void sort_candidates(struct candidate *list, uint32_t count)
+{
+	if (count > 32) {
+		qsort(list, count, sizeof(*list), by_value);
+		return;
+	}
+	for (uint32_t i = 1; i < count; i++) {
+		struct candidate c = list[i];
+		uint32_t k = i;
+		for (; k && by_value(&c, &list[k - 1]) < 0; k--)
+			list[k] = list[k - 1];
+		list[k] = c;
+	}
 }
 
 /* The items that can lie on the ground of the pit, by value, one of each kind. */
@@ -285,30 +331,22 @@ static void add_candidates(struct clv_pack_search *s, struct choice *c)
 {
 	struct clv_pack_state *st = &s->state;
 	const struct clv_pack_section *pit = &st->sections[c->pit];
-	uint32_t *out = s->candidates + s->candidate_count, found = 0;
-	int64_t *values = s->candidate_values;
+	uint32_t found = 0;
+	s->nodes++;
 	for (uint32_t i = 0; i < pit->count; i++) {
-		uint32_t item = st->waiting[pit->cells + i], k;
+		uint32_t item = st->waiting[pit->cells + i];
 		const struct clv_pack_piece *b = &st->items[item];
-		if (b->floor != st->base[c->pit])
+		if (b->floor != st->base[c->pit] || s->kind_seen[s->kind[item]] == s->nodes)
 			continue;
-		for (k = 0; k < found && !same(b, &st->items[out[k]]); k++)
-			;
-		if (k < found)
-			continue;
-		int64_t value = value_there(s, item, b->floor);
-		for (k = found++; k && (values[k - 1] < value || (values[k - 1] == value && out[k - 1] > item)); k--) {
-			out[k] = out[k - 1];
-			values[k] = values[k - 1];
-		}
-		out[k] = item;
-		values[k] = value;
-		st->work += found;
+		s->kind_seen[s->kind[item]] = s->nodes;
+		s->sorted[found++] = (struct candidate){value_there(s, item, b->floor), item};
 	}
+	sort_candidates(s->sorted, found);
 	c->candidates_begin = c->candidate = s->candidate_count;
-	s->candidate_count += found;
+	for (uint32_t i = 0; i < found; i++)
+		s->candidates[s->candidate_count++] = s->sorted[i].item;
 	c->candidates_end = s->candidate_count;
-	st->work += pit->count;
+	st->work += pit->count + 4 * (uint64_t)found;
 }
 
 /* Nodes. */
