@@ -57,6 +57,10 @@ struct clv_capture_info clv_capture_info(const struct clv_cuda_stream *s);
  * memory is out. */
 bool clv_handle_mark(CUgraph graph, uint64_t devices);
 
+/* The graph is new: what is known under its handle was of another. That may have ended without a call about it, as the body of
+ * a conditional node does. */
+void clv_handle_begins(CUgraph graph);
+
 /* The graph that the handle is a part of in the end, if it is the body of a conditional node; else itself. */
 CUgraph clv_handle_root(CUgraph graph);
 

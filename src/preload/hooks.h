@@ -50,6 +50,7 @@
 	Y(cuStreamBeginCaptureToGraph)                                                                                 \
 	Y(cuStreamEndCapture)                                                                                          \
 	/* launch.c */                                                                                                 \
+	X(cuGraphCreate)                                                                                               \
 	X(cuGraphInstantiate)                                                                                          \
 	X(cuGraphInstantiate_v2)                                                                                       \
 	X(cuGraphInstantiateWithFlags)                                                                                 \

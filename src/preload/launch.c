@@ -175,6 +175,15 @@ bool clv_handle_mark(CUgraph graph, uint64_t devices)
 	return done;
 }
 
+void clv_handle_begins(CUgraph graph)
+{
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&handles_lock);
+	drop_handle(graph);
+	pthread_mutex_unlock(&handles_lock);
+}
+
 CUgraph clv_handle_root(CUgraph graph)
 {
 	pthread_mutex_lock(&handles_lock);
@@ -260,6 +269,14 @@ EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph g
 						    CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
 	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params));
+}
+
+EXPORTED CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+{
+	CUresult r = CLV_PASS(cuGraphCreate, graph, flags);
+	if (r == CUDA_SUCCESS && graph)
+		clv_handle_begins(*graph);
+	return r;
 }
 
 EXPORTED CUresult cuGraphClone(CUgraph *clone, CUgraph graph)

@@ -364,6 +364,8 @@ struct fc_graph {
 	CUgraph handle;
 	struct fc_body *body;
 	bool capturing;
+	struct fc_graph *owner;       /* of the body of a conditional node, which ends with it */
+	struct fc_graph *bodies, *next; /* those that it owns */
 };
 struct fc_graph *fc_graph_new(void);
 void fc_graph_free(struct fc_graph *graph);

@@ -215,6 +215,87 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
+static CUgraph add_condition(CUgraph g)
+{
+	struct {
+		int type, reserved[3];
+		unsigned long long handle;
+		int kind;
+		unsigned size;
+		CUgraph *bodies;
+		long long rest[26];
+	} params = {.type = 13, .size = 1};
+	CUgraphNode node;
+	OK(cu.cuGraphAddNode(&node, g, NULL, 0, (CUgraphNodeParams *)(void *)&params));
+	return params.bodies[0];
+}
+
+/* What is captured into the body of a conditional node is memory of the graph that the node is in. */
+START_TEST(the_body_of_a_condition_has_memory)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr out = get(s, 4096), p;
+	CUgraph g, same;
+	OK(cu.cuGraphCreate(&g, 0));
+	CUgraph body = add_condition(g);
+	OK(cu.cuStreamBeginCaptureToGraph(s, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CUdeviceptr a = get(s, 30 * MIB);
+	fill(s, a, 4096, 6);
+	copy(s, out, a, 4096);
+	give(s, a);
+	OK(cu.cuStreamEndCapture(s, &same));
+	CUgraphExec x = instance(g);
+	OK(cu.cuGraphDestroy(g));
+	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	launch(x, s);
+	holds(s, out, 4096, 6);
+	OK(cu.cuGraphExecDestroy(x));
+	give(s, out);
+	finish();
+}
+END_TEST
+
+/* Nobody tells of its end, and another graph gets its handle, which is no part of whatever has that of the first graph. */
+START_TEST(a_graph_has_the_handle_of_a_body)
+{
+	CUstream s = start("64MiB");
+	for (int made = 0; made < 2; made++) {
+		CUdeviceptr out = get(s, 4096), p;
+		CUgraph g, other, again;
+		OK(cu.cuGraphCreate(&g, 0));
+		CUgraph body = add_condition(g);
+		OK(cu.cuGraphDestroy(g));
+		OK(cu.cuGraphCreate(&other, 0));
+		ck_assert_ptr_eq(other, g);
+		if (made) {
+			OK(cu.cuGraphCreate(&again, 0));
+			ck_assert_ptr_eq(again, body);
+			OK(cu.cuStreamBeginCaptureToGraph(s, again, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		} else {
+			begin(s);
+		}
+		CUdeviceptr a = get(s, 30 * MIB);
+		fill(s, a, 4096, 6);
+		copy(s, out, a, 4096);
+		give(s, a);
+		again = end(s);
+		ck_assert_ptr_eq(again, body);
+		OK(cu.cuGraphDestroy(other));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		CUgraphExec x = instance(again);
+		launch(x, s);
+		holds(s, out, 4096, 6);
+		OK(cu.cuGraphExecDestroy(x));
+		OK(cu.cuGraphDestroy(again));
+		give(s, out);
+		ck_assert(comes_down_to(0));
+	}
+	finish();
+}
+END_TEST
+
 /* The driver does not take the object back that tells of the graph's end: its memory then stays for good. */
 START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 {
@@ -244,4 +325,5 @@ START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 END_TEST
 
 CHECK_MAIN("graphs_handles", a_graph_whose_end_is_not_told_keeps_its_memory, devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
-	   an_updated_executable_has_other_memory, a_running_executable_keeps_its_memory)
+	   the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
+	   a_running_executable_keeps_its_memory)
