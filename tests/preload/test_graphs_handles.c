@@ -215,6 +215,49 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
+static void *get_much(void *context)
+{
+	CUdeviceptr p = 0;
+	OK(cu.cuCtxSetCurrent(context));
+	OK(cu.cuMemAllocAsync(&p, 50 * MIB, CU_STREAM_LEGACY));
+	OK(cu.cuMemFreeAsync(p, CU_STREAM_LEGACY));
+	return NULL;
+}
+
+/* A request that is short of memory waits for work on a block of a graph. Other threads, on whom that work may depend, do not. */
+START_TEST(others_go_on_while_a_request_waits)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUcontext context;
+	pthread_t thread;
+	struct gate gate = {0};
+	OK(cu.cuCtxGetCurrent(&context));
+	begin(s);
+	CUdeviceptr a, y = get(s, 30 * MIB);
+	fill(s, y, 4096, 7);
+	CUgraphExec x = end_to_exec(s);
+	launch(x, s);
+	OK(cu.cuStreamSynchronize(s));
+	gate_on(t, &gate);
+	fill(t, y, 4096, 8);
+	give(t, y); /* before its graph is gone: else the block is as any other */
+	OK(cu.cuStreamDestroy_v2(t));
+	OK(cu.cuGraphExecDestroy(x));
+	ck_assert_int_eq(pthread_create(&thread, NULL, get_much, context), 0);
+	nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(y, s)); /* it has been freed */
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	a = get(s, 4096);
+	fill(s, a, 4096, 1);
+	give(s, a);
+	x = end_to_exec(s);
+	gate_open(&gate);
+	pthread_join(thread, NULL);
+	OK(cu.cuGraphExecDestroy(x));
+	finish();
+}
+END_TEST
+
 static CUgraph add_condition(CUgraph g)
 {
 	struct {
@@ -325,5 +368,5 @@ START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 END_TEST
 
 CHECK_MAIN("graphs_handles", a_graph_whose_end_is_not_told_keeps_its_memory, devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
-	   the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
+	   others_go_on_while_a_request_waits, the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
 	   a_running_executable_keeps_its_memory)
