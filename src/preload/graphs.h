@@ -74,9 +74,10 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 void clv_launches_tell(const struct clv_process *p);
 
 /* What is known of launches on a device up to now: none is under way; an event, recorded now, comes after them; neither,
- * ask again later. */
+ * ask again later, as when a call that launches is being made, which lasts while the queue of its stream is full: `wait` waits for
+ * that. */
 enum clv_launches { CLV_LAUNCHES_NONE, CLV_LAUNCHES_TOLD, CLV_LAUNCHES_UNKNOWN };
-enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event);
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event, bool wait);
 
 /* ---- user objects (objects.c) ---- */
 

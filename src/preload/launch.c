@@ -533,12 +533,15 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	}
 }
 
-enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event)
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event, bool wait)
 {
 	struct clv_driver *d = p->driver;
 	struct last *l = &lasts[device];
 	enum clv_launches told = CLV_LAUNCHES_UNKNOWN;
-	pthread_mutex_lock(&l->lock);
+	if (wait)
+		pthread_mutex_lock(&l->lock);
+	else if (pthread_mutex_trylock(&l->lock))
+		return CLV_LAUNCHES_UNKNOWN;
 	enum clv_result r = l->any && event ? d->event_record(d, event, l->stream.stream) : CLV_FAILED;
 	if (!l->any || r == CLV_GONE || r == CLV_INVALID) /* with its context or its stream, of whose end we have been told */
 		told = CLV_LAUNCHES_NONE;

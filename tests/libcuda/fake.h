@@ -186,6 +186,7 @@ extern struct fake {
 	uint64_t capacity;
 	bool vmm;
 	unsigned delay_us;
+	uint64_t queue_limit; /* 0: none */
 	struct clv_driver *sim;
 	struct fc_context *contexts;
 	struct fc_device device[FC_MAX_DEVICES];

@@ -418,6 +418,8 @@ FC_STREAM_CALL(cuGraphLaunch, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStre
 	x->body->refs++;
 	if (q->capture)
 		return fc_capture_add(q, &op);
+	if (fc.queue_limit && q->submitted - q->completed >= fc.queue_limit)
+		fc_wait(q, q->submitted - fc.queue_limit + 1);
 	if (x->last)
 		fc_push_wait(q, x->last, x->position);
 	fc_push(q, &op);

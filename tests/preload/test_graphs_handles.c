@@ -258,6 +258,50 @@ START_TEST(others_go_on_while_a_request_waits)
 }
 END_TEST
 
+struct launcher {
+	CUcontext context;
+	CUgraphExec exec;
+	CUstream stream;
+};
+
+static void *launch_many(void *arg)
+{
+	struct launcher *l = arg;
+	OK(cu.cuCtxSetCurrent(l->context));
+	for (int i = 0; i < 20; i++)
+		launch(l->exec, l->stream);
+	return NULL;
+}
+
+/* A launch waits in the driver while the stream's queue is full. A request that would like to know about launches does not. */
+START_TEST(a_request_goes_on_while_a_launch_waits)
+{
+	setenv("FAKE_CUDA_QUEUE", "8", 1);
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job j = make_job(s, 3), k = make_job(s, 4);
+	struct launcher l = {.exec = j.exec, .stream = s};
+	pthread_t thread;
+	struct gate gate = {0};
+	OK(cu.cuCtxGetCurrent(&l.context));
+	launch(k.exec, s);
+	OK(cu.cuStreamSynchronize(s));
+	gate_on(s, &gate);
+	launch(j.exec, s);
+	ck_assert_int_eq(pthread_create(&thread, NULL, launch_many, &l), 0);
+	nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+	OK(cu.cuGraphExecDestroy(k.exec));
+	give(t, get(t, 4096));
+	gate_open(&gate);
+	pthread_join(thread, NULL);
+	holds(s, j.out, JOB_BYTES, 3);
+	holds(s, k.out, JOB_BYTES, 4);
+	OK(cu.cuGraphExecDestroy(j.exec));
+	give(s, j.out);
+	give(s, k.out);
+	finish();
+}
+END_TEST
+
 static CUgraph add_condition(CUgraph g)
 {
 	struct {
@@ -368,5 +412,5 @@ START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 END_TEST
 
 CHECK_MAIN("graphs_handles", a_graph_whose_end_is_not_told_keeps_its_memory, devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
-	   others_go_on_while_a_request_waits, the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
+	   a_request_goes_on_while_a_launch_waits, others_go_on_while_a_request_waits, the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
 	   a_running_executable_keeps_its_memory)
