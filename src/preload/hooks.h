@@ -68,6 +68,7 @@
 	X(cuMemCreate)                                                                                                 \
 	X(cuStreamDestroy_v2)                                                                                          \
 	X(cuCtxDestroy_v2)                                                                                             \
+	X(cuDevicePrimaryCtxRetain)                                                                                    \
 	X(cuDevicePrimaryCtxRelease_v2)                                                                                \
 	X(cuDevicePrimaryCtxReset_v2)                                                                                  \
 	X(cuCtxEnablePeerAccess)                                                                                       \

@@ -187,6 +187,28 @@ START_TEST(a_request_does_not_wait_for_a_plain_block)
 }
 END_TEST
 
+/* Libraries retain the primary context for a while. It goes with the last of them, which waits for its work; no other one does. */
+START_TEST(a_release_does_not_wait_unless_it_is_the_last)
+{
+	CUstream s = begin_all("128MiB");
+	CUdeviceptr p = get(s, 4096);
+	CUcontext again;
+	pthread_t opener;
+	struct gate gate = {0};
+	OK(cu.cuDevicePrimaryCtxRetain(&again, 0));
+	gate_on(s, &gate);
+	fill(s, p, 4096, 3);
+	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
+	ck_assert_int_eq(__atomic_load_n(&gate.open, __ATOMIC_ACQUIRE), 0);
+	give(s, p);
+	ck_assert_int_eq(pthread_create(&opener, NULL, open_later, &gate), 0);
+	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
+	ck_assert_int_eq(__atomic_load_n(&gate.open, __ATOMIC_ACQUIRE), 1);
+	pthread_join(opener, NULL);
+	ck_assert_int_eq(fake.faults(), 0);
+}
+END_TEST
+
 /* ---- at random ---- */
 
 #define THREADS 4
@@ -388,4 +410,5 @@ END_TEST
 CHECK_MAIN("contexts", a_block_that_was_freed_on_a_stream, a_block_that_was_freed_on_a_stream_and_the_capture_ends,
 	   a_plain_block_goes_with_its_context, a_plain_block_goes_with_its_context_and_the_capture_ends,
 	   a_plain_block_that_was_freed, a_plain_block_that_was_freed_and_the_capture_ends,
-	   a_capture_begins_while_a_thread_waits, a_request_does_not_wait_for_a_plain_block, contexts_come_and_go_at_random)
+	   a_capture_begins_while_a_thread_waits, a_request_does_not_wait_for_a_plain_block,
+	   a_release_does_not_wait_unless_it_is_the_last, contexts_come_and_go_at_random)
