@@ -18,10 +18,12 @@ static struct under_way {
 
 static void begun(const struct clv_cuda_stream *s, bool own_graph)
 {
+	struct clv_capture_info now = clv_capture_info(s);
+	if (own_graph)
+		clv_handle_begins(now.graph);
 	struct under_way *u = clv_meta_zalloc(sizeof(*u));
 	if (!u)
 		return; /* the capture then never seems to end, which costs time, no more */
-	struct clv_capture_info now = clv_capture_info(s);
 	*u = (struct under_way){.stream_id = s->stream.id, .id = now.id, .graph = own_graph ? now.graph : NULL};
 	pthread_mutex_lock(&lock);
 	u->next = under_way;

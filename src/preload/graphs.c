@@ -526,7 +526,7 @@ bool clv_graphs_free(const struct clv_process *p, const struct clv_cuda_stream *
 
 /* In which order a block may go back that the program has freed and whose graph is gone. With ANY the heap keeps it in that
  * of its graph stream as long as older graphs may use it. False: not yet. */
-static bool can_go(const struct clv_process *p, struct block *b, bool wait)
+static bool can_go(const struct clv_process *p, struct block *b)
 {
 	struct clv_driver *d = p->driver;
 	struct clv_cuda_stream s;
@@ -537,10 +537,36 @@ static bool can_go(const struct clv_process *p, struct block *b, bool wait)
 		b->order = s.stream;
 		return true;
 	}
-	if (!wait)
-		return false;
+	return false;
+}
+
+static bool wait_for(const struct clv_process *p, const struct block *b)
+{
+	struct clv_driver *d = p->driver;
 	return b->recorded ? d->event_synchronize(d, b->event) == CLV_OK
 			   : clv_cuda_synchronize(d, b->device, NULL) == CLV_OK;
+}
+
+/* Waits without the lock, since the work may need what other threads do. The blocks have been freed, and are in no list that
+ * others know; but they are in the table, so that a second free is refused. */
+static bool give_back_awaited(const struct clv_process *p, struct block **awaited)
+{
+	bool any = false;
+	for (struct block *b; (b = *awaited);) {
+		bool done = wait_for(p, b);
+		pthread_mutex_lock(&lock);
+		if (done) {
+			remove_block(b);
+		} else {
+			unlink_block(b);
+			link_block(&books.orphans, b);
+		}
+		pthread_mutex_unlock(&lock);
+		if (done)
+			give_back(p, b, CLEAVE_STREAM_ANY);
+		any |= done;
+	}
+	return any;
 }
 
 static void orphan_blocks(struct capture *c)
@@ -589,7 +615,7 @@ static void wait_for_callbacks(void)
 
 static bool settle_counted(const struct clv_process *p, bool wait)
 {
-	struct block *out = NULL;
+	struct block *out = NULL, *awaited = NULL;
 	struct capture *ended = NULL;
 	unsigned branches[CLV_GRAPH_DEVICES] = {0};
 	bool any = false;
@@ -611,8 +637,13 @@ static bool settle_counted(const struct clv_process *p, bool wait)
 		next = b->next;
 		/* without graphs, a block that the program has is like any other */
 		bool plain = !b->freed && !books.oldest;
-		if (!plain && !(b->freed && can_go(p, b, wait)))
+		if (!plain && !(b->freed && can_go(p, b))) {
+			if (b->freed && wait) {
+				unlink_block(b);
+				link_block(&awaited, b);
+			}
 			continue;
+		}
 		remove_block(b);
 		if (plain) {
 			clv_meta_free(b);
@@ -634,6 +665,7 @@ static bool settle_counted(const struct clv_process *p, bool wait)
 		out = b->next;
 		give_back(p, b, b->order);
 	}
+	any |= give_back_awaited(p, &awaited);
 	/* If a capture has begun meanwhile the heap is told that it cannot be, and all stays in its order. */
 	for (int d = 0; d < CLV_GRAPH_DEVICES; d++) {
 		for (unsigned k = 0; k < branches[d]; k++)

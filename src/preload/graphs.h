@@ -57,6 +57,10 @@ struct clv_capture_info clv_capture_info(const struct clv_cuda_stream *s);
  * memory is out. */
 bool clv_handle_mark(CUgraph graph, uint64_t devices);
 
+/* The graph is new: what is known under its handle was of another. That may have ended without a call about it, as the body of
+ * a conditional node does. */
+void clv_handle_begins(CUgraph graph);
+
 /* The graph that the handle is a part of in the end, if it is the body of a conditional node; else itself. */
 CUgraph clv_handle_root(CUgraph graph);
 
@@ -70,9 +74,10 @@ void clv_launches_off(const struct clv_process *p, const struct clv_cuda_stream 
 void clv_launches_tell(const struct clv_process *p);
 
 /* What is known of launches on a device up to now: none is under way; an event, recorded now, comes after them; neither,
- * ask again later. */
+ * ask again later, as when a call that launches is being made, which lasts while the queue of its stream is full: `wait` waits for
+ * that. */
 enum clv_launches { CLV_LAUNCHES_NONE, CLV_LAUNCHES_TOLD, CLV_LAUNCHES_UNKNOWN };
-enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event);
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event, bool wait);
 
 /* ---- user objects (objects.c) ---- */
 

@@ -50,6 +50,7 @@
 	Y(cuStreamBeginCaptureToGraph)                                                                                 \
 	Y(cuStreamEndCapture)                                                                                          \
 	/* launch.c */                                                                                                 \
+	X(cuGraphCreate)                                                                                               \
 	X(cuGraphInstantiate)                                                                                          \
 	X(cuGraphInstantiate_v2)                                                                                       \
 	X(cuGraphInstantiateWithFlags)                                                                                 \
@@ -67,6 +68,7 @@
 	X(cuMemCreate)                                                                                                 \
 	X(cuStreamDestroy_v2)                                                                                          \
 	X(cuCtxDestroy_v2)                                                                                             \
+	X(cuDevicePrimaryCtxRetain)                                                                                    \
 	X(cuDevicePrimaryCtxRelease_v2)                                                                                \
 	X(cuDevicePrimaryCtxReset_v2)                                                                                  \
 	X(cuCtxEnablePeerAccess)                                                                                       \

@@ -175,6 +175,15 @@ bool clv_handle_mark(CUgraph graph, uint64_t devices)
 	return done;
 }
 
+void clv_handle_begins(CUgraph graph)
+{
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&handles_lock);
+	drop_handle(graph);
+	pthread_mutex_unlock(&handles_lock);
+}
+
 CUgraph clv_handle_root(CUgraph graph)
 {
 	pthread_mutex_lock(&handles_lock);
@@ -260,6 +269,14 @@ EXPORTED CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph g
 						    CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
 	INSTANTIATE(CLV_PASS(cuGraphInstantiateWithParams_ptsz, exec, graph, params));
+}
+
+EXPORTED CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+{
+	CUresult r = CLV_PASS(cuGraphCreate, graph, flags);
+	if (r == CUDA_SUCCESS && graph)
+		clv_handle_begins(*graph);
+	return r;
 }
 
 EXPORTED CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
@@ -516,12 +533,15 @@ static void remember_last(const struct clv_process *p, int device, struct last *
 	}
 }
 
-enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event)
+enum clv_launches clv_launches_told(const struct clv_process *p, int device, clv_event event, bool wait)
 {
 	struct clv_driver *d = p->driver;
 	struct last *l = &lasts[device];
 	enum clv_launches told = CLV_LAUNCHES_UNKNOWN;
-	pthread_mutex_lock(&l->lock);
+	if (wait)
+		pthread_mutex_lock(&l->lock);
+	else if (pthread_mutex_trylock(&l->lock))
+		return CLV_LAUNCHES_UNKNOWN;
 	enum clv_result r = l->any && event ? d->event_record(d, event, l->stream.stream) : CLV_FAILED;
 	if (!l->any || r == CLV_GONE || r == CLV_INVALID) /* with its context or its stream, of whose end we have been told */
 		told = CLV_LAUNCHES_NONE;

@@ -213,7 +213,7 @@ static bool is_done(const struct clv_process *p, struct ending *e, bool wait)
 	if (!e->event && d->event_create(d, &e->event, e->device) != CLV_OK)
 		e->event = 0;
 	if (!e->recorded) {
-		enum clv_launches told = clv_launches_told(p, e->device, e->event);
+		enum clv_launches told = clv_launches_told(p, e->device, e->event, wait);
 		if (told == CLV_LAUNCHES_NONE)
 			return true;
 		e->recorded = told == CLV_LAUNCHES_TOLD;

@@ -5,7 +5,7 @@
  *
  * A plain block belongs to a context and goes with it. `lock` guards the table of the blocks that were served, by address. A block that
  * is freed while a stream somewhere captures, so that the device cannot be waited for, stays in it, and stays a block,
- * until that can be done.
+ * until a call waits for the device that would have done so in any case: the next free, or one that is short of memory.
  */
 #include "pool.h"
 #include "ipc.h"
@@ -164,21 +164,20 @@ static bool stop_waiting(const struct waits *w)
 	return waits;
 }
 
-static void settle_now(const struct clv_process *p)
+bool clv_plain_reclaim(const struct clv_process *p, int device)
 {
 	struct waits some[SETTLED_AT_ONCE];
+	unsigned n = SETTLED_AT_ONCE;
 	CUresult result;
-	for (int d = 0; d < p->driver->devices; d++)
-		for (unsigned n; (n = some_waiting(d, some)) && clv_cuda_synchronize(p->driver, d, NULL) == CLV_OK;)
-			for (unsigned i = 0; i < n; i++)
-				if (stop_waiting(&some[i]))
-					clv_pool_free(p, some[i].ptr, NULL, &result);
-}
-
-void clv_plain_settle(const struct clv_process *p)
-{
-	if (CLV_UNLIKELY(atomic_load_explicit(&waiting, memory_order_relaxed)) && !clv_cuda_captures(p->driver))
-		settle_now(p);
+	bool any = false;
+	if (!atomic_load_explicit(&waiting, memory_order_relaxed))
+		return false;
+	while (n == SETTLED_AT_ONCE && (n = some_waiting(device, some)) &&
+	       clv_cuda_synchronize(p->driver, device, NULL) == CLV_OK)
+		for (unsigned i = 0; i < n; i++)
+			if (stop_waiting(&some[i]))
+				any |= clv_pool_free(p, some[i].ptr, NULL, &result);
+	return any;
 }
 
 void clv_plain_context_gone(const struct clv_process *p, CUcontext context, bool waited)
@@ -222,9 +221,8 @@ static bool serve(CUdeviceptr *out, size_t size, CUresult *result)
 	    clv_cuda_stream(p->driver, CU_STREAM_LEGACY, false, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
 		return false;
 	cleave_ptr ptr;
-	clv_plain_settle(p);
 	int why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
-	if (why == -ENOMEM && clv_graphs_reclaim(p))
+	if (why == -ENOMEM && clv_reclaim(p, s.device))
 		why = clv_heap_alloc(p->heap, s.device, CLEAVE_STREAM_ANY, size, align_for(size), &ptr);
 	if (why == -ENOMEM) {
 		clv_report_failure(p, s.device);
@@ -280,11 +278,13 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 	if (!p || cleave_block_info(p->heap, ptr, &start, NULL, &device) || start != ptr)
 		return CLV_PASS(cuMemFree_v2, ptr);
 	CUresult result;
-	clv_plain_settle(p);
 	/* The driver's own waits until nothing on the device can use the block. */
-	if (!p->settings.free_now && clv_cuda_synchronize(p->driver, device, NULL) == CLV_CAPTURING) {
-		clv_ipc_block_freed(ptr);
-		return let_wait(ptr, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!p->settings.free_now) {
+		if (clv_cuda_synchronize(p->driver, device, NULL) == CLV_CAPTURING) {
+			clv_ipc_block_freed(ptr);
+			return let_wait(ptr, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		}
+		clv_plain_reclaim(p, device);
 	}
 	return clv_pool_free(p, ptr, NULL, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }

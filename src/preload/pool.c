@@ -132,9 +132,8 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	cleave_ptr ptr;
 	clv_threads_note(&s);
 	clv_threads_settle(p);
-	clv_plain_settle(p);
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
-	if (CLV_UNLIKELY(why == -ENOMEM) && clv_graphs_reclaim(p))
+	if (CLV_UNLIKELY(why == -ENOMEM) && clv_reclaim(p, s.device))
 		why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why))
 		return failed(p, s.device, why, result);

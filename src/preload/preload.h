@@ -87,6 +87,10 @@ bool clv_plain_alone(void);
  * more can be done. */
 bool clv_trim_for_retry(int *step);
 
+/* A request for memory of the device has failed: gives the heap back what becomes free when work under way is done. True if
+ * another try may find some. */
+bool clv_reclaim(const struct clv_process *p, int device);
+
 /* ---- report ---- */
 
 /* One line or more on stderr, with "cleave: " before it. */
@@ -104,8 +108,9 @@ void clv_report_stats(const struct clv_process *p);
 
 /* ---- plain ---- */
 
-/* Blocks whose free had to wait go back, if that is possible now. One load if there are none. */
-void clv_plain_settle(const struct clv_process *p);
+/* Blocks of the device whose free had to wait go back. Waits for the device if there are any, unless a stream captures. True if
+ * any was given back. */
+bool clv_plain_reclaim(const struct clv_process *p, int device);
 
 /* Before a block is freed, by whatever call; nothing if it is none of these. False: it has been freed, and waits. */
 bool clv_plain_forget(CUdeviceptr ptr);

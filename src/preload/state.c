@@ -113,17 +113,23 @@ bool clv_plain_alone(void)
 	return !atomic_load_explicit(&more_than_plain, memory_order_relaxed);
 }
 
+bool clv_reclaim(const struct clv_process *p, int device)
+{
+	bool any = clv_plain_reclaim(p, device);
+	return clv_graphs_reclaim(p) || any;
+}
+
 /* True if the driver may have more now. */
 static bool trim(bool wait)
 {
 	const struct clv_process *p = clv_process_if_open();
 	bool any = false;
-	if (p) {
-		clv_plain_settle(p);
-		if (wait)
-			any = clv_graphs_reclaim(p);
-		else
-			clv_graphs_settle(p);
+	if (p && wait) {
+		for (int d = 0; d < p->driver->devices; d++)
+			clv_plain_reclaim(p, d);
+		any = clv_graphs_reclaim(p);
+	} else if (p) {
+		clv_graphs_settle(p);
 	}
 	for (int d = 0; p && d < p->driver->devices; d++) {
 		uint64_t bytes = 0;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * watch: streams, contexts and peers that come and go, and frames of the program's own. Owns no state.
+ * watch: streams, contexts and peers that come and go, and frames of the program's own. Owns how often the program has
+ * retained the primary contexts.
  */
 #include "ipc.h"
+
+#define PRIMARIES 64
 
 EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			      unsigned long long flags)
@@ -104,6 +107,29 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 
+/* How often the program holds the primary context of a device, as far as it was seen; fewer only means a wait too many. */
+static _Atomic long retained[PRIMARIES];
+
+static void retained_set(CUdevice device, long count)
+{
+	if (device >= 0 && device < PRIMARIES)
+		atomic_store(&retained[device], count);
+}
+
+/* Returns how often it was before. */
+static long retained_add(CUdevice device, long change)
+{
+	return device >= 0 && device < PRIMARIES ? atomic_fetch_add(&retained[device], change) : 0;
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	CUresult r = CLV_PASS(cuDevicePrimaryCtxRetain, context, device);
+	if (r == CUDA_SUCCESS)
+		retained_add(device, 1);
+	return r;
+}
+
 EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
 	const struct clv_process *p = clv_process_if_open();
@@ -112,19 +138,26 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 		bool waited = finish(p, context);
 		context_goes(p, context, true, waited);
 	}
+	retained_set(device, 0);
 	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
 
-/* Only the last release ends the context, and which one that is shows afterwards. */
+/* Only the last release ends the context, and which one that is shows afterwards. One that may be it waits for the work. */
 EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	const struct clv_process *p = clv_process_if_open();
 	CUcontext context = p ? primary_of(device) : NULL;
-	if (context)
+	bool others = retained_add(device, -1) > 1;
+	if (context && !others)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
-	if (context && r == CUDA_SUCCESS && !is_active(device))
-		context_goes(p, context, false, true);
+	if (r != CUDA_SUCCESS) {
+		retained_add(device, 1);
+	} else if ((context || others) && !is_active(device)) {
+		retained_set(device, 0);
+		if (context)
+			context_goes(p, context, false, !others);
+	}
 	return r;
 }
 

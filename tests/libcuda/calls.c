@@ -147,6 +147,7 @@ static void configure(void)
 	fc.devices = (int)number_of("FAKE_CUDA_DEVICES", 1, FC_MAX_DEVICES);
 	fc.vmm = number_of("FAKE_CUDA_VMM", 1, 1);
 	fc.version = (int)number_of("FAKE_CUDA_VERSION", 13000, 1000000);
+	fc.queue_limit = (uint64_t)number_of("FAKE_CUDA_QUEUE", 0, 1000000);
 	fc.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 0, 10000000);
 	set_failures(getenv("FAKE_CUDA_FAIL"));
 	const char *log = getenv("FAKE_CUDA_LOG");

@@ -186,6 +186,7 @@ extern struct fake {
 	uint64_t capacity;
 	bool vmm;
 	unsigned delay_us;
+	uint64_t queue_limit; /* 0: none */
 	struct clv_driver *sim;
 	struct fc_context *contexts;
 	struct fc_device device[FC_MAX_DEVICES];
@@ -364,6 +365,8 @@ struct fc_graph {
 	CUgraph handle;
 	struct fc_body *body;
 	bool capturing;
+	struct fc_graph *owner;       /* of the body of a conditional node, which ends with it */
+	struct fc_graph *bodies, *next; /* those that it owns */
 };
 struct fc_graph *fc_graph_new(void);
 void fc_graph_free(struct fc_graph *graph);

@@ -8,6 +8,7 @@
  *   FAKE_CUDA_DEVICES  how many, 0 to 8 (1)
  *   FAKE_CUDA_VMM      0: devices without virtual memory management
  *   FAKE_CUDA_VERSION  what cuDriverGetVersion says (13000); newer functions are not found by cuGetProcAddress
+ *   FAKE_CUDA_QUEUE    a launch of a graph waits while the stream has so many pieces of work before it (0: never)
  *   FAKE_CUDA_DELAY_US each piece of work takes so long (0)
  *   FAKE_CUDA_FAIL     name:n[:code],... the n-th call of the exported function fails with code (2, out of memory);
  *                      n can be 2+: from the second on

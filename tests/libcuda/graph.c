@@ -35,6 +35,10 @@ struct fc_graph *fc_graph_new(void)
 
 void fc_graph_free(struct fc_graph *graph)
 {
+	for (struct fc_graph *b = graph->bodies, *next; b; b = next) {
+		next = b->next;
+		fc_graph_free(b);
+	}
 	fc_handle_free(FC_HANDLE_GRAPH, graph->handle);
 	fc_body_unref(graph->body);
 	free(graph);
@@ -67,7 +71,7 @@ FC_CALL(cuGraphCreate, FC_INIT, (CUgraph * phGraph, unsigned int flags), (phGrap
 FC_CALL(cuGraphDestroy, FC_INIT, (CUgraph hGraph), (hGraph))
 {
 	struct fc_graph *g = graph_of(hGraph);
-	if (!g || g->capturing)
+	if (!g || g->capturing || g->owner)
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_graph_free(g);
 	return CUDA_SUCCESS;
@@ -142,9 +146,25 @@ struct node_params {
 		struct {
 			CUdeviceptr dptr;
 		} free;
+		struct {
+			uint64_t handle;
+			int type;
+			unsigned size;
+			CUgraph *bodies;
+		} conditional;
 	} u;
 };
-enum { NODE_SET = 2, NODE_HOST = 3, NODE_GRAPH = 4, NODE_EMPTY = 5, NODE_ALLOC = 10, NODE_FREE = 11 };
+enum { NODE_SET = 2, NODE_HOST = 3, NODE_GRAPH = 4, NODE_EMPTY = 5, NODE_ALLOC = 10, NODE_FREE = 11, NODE_CONDITIONAL = 13 };
+
+/* The body of a conditional node that is always run, once. It can be changed as long as there is no executable. */
+static struct fc_graph *body_of(struct fc_graph *owner)
+{
+	struct fc_graph *b = fc_graph_new();
+	b->owner = owner;
+	b->next = owner->bodies;
+	owner->bodies = b;
+	return b;
+}
 
 static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			CUgraphNodeParams *params)
@@ -199,6 +219,14 @@ static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *depe
 		if (r)
 			return r;
 		op = (struct fc_op){.kind = FC_OP_FREE, .block = b};
+		break;
+	case NODE_CONDITIONAL:
+		if (p->u.conditional.size != 1)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		child = body_of(g);
+		child->body->refs++;
+		op = (struct fc_op){.kind = FC_OP_BODY, .body = child->body};
+		p->u.conditional.bodies = &child->handle;
 		break;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -390,6 +418,8 @@ FC_STREAM_CALL(cuGraphLaunch, FC_STREAM, (CUgraphExec hGraphExec, CUstream hStre
 	x->body->refs++;
 	if (q->capture)
 		return fc_capture_add(q, &op);
+	if (fc.queue_limit && q->submitted - q->completed >= fc.queue_limit)
+		fc_wait(q, q->submitted - fc.queue_limit + 1);
 	if (x->last)
 		fc_push_wait(q, x->last, x->position);
 	fc_push(q, &op);

@@ -18,6 +18,14 @@ static CUstream begin_all(const char *memory)
 	return s;
 }
 
+/* A free waits for the device, and what waited before it comes back. */
+static void settle(void)
+{
+	CUdeviceptr p;
+	OK(cu.cuMemAlloc_v2(&p, 512));
+	OK(cu.cuMemFree_v2(p));
+}
+
 /* ---- one context goes ---- */
 
 static void *destroy(void *context)
@@ -84,7 +92,7 @@ static void goes_beside_a_capture(enum way way, bool capture_ends)
 		give(u, more[i]);
 	}
 	OK(cu.cuGraphDestroy(g));
-	give(s, get(s, 512)); /* when memory is asked for, what waited comes back */
+	settle();
 	finish();
 }
 
@@ -150,6 +158,54 @@ START_TEST(a_capture_begins_while_a_thread_waits)
 	gate_open(&gate);
 	pthread_join(thread, NULL);
 	finish();
+}
+END_TEST
+
+/* What was freed beside a capture is no reason for a request to wait for the device, on which work may need what the thread does
+ * next. Where memory is short it comes back. */
+START_TEST(a_request_does_not_wait_for_a_plain_block)
+{
+	CUstream s = begin_all("128MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUdeviceptr p, q;
+	struct gate gate = {0};
+	OK(cu.cuMemAlloc_v2(&p, 64 * MIB));
+	gate_on(t, &gate);
+	fill(t, p, 64 * MIB, 1);
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cu.cuMemFree_v2(p));
+	OK(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cu.cuGraphDestroy(end(s)));
+	give(s, get(s, 4096));
+	OK(cu.cuMemAlloc_v2(&q, 4096)); /* nor does that of another kind */
+	gate_open(&gate);
+	p = get(s, 100 * MIB);
+	give(s, p);
+	OK(cu.cuMemFree_v2(q));
+	finish();
+}
+END_TEST
+
+/* Libraries retain the primary context for a while. It goes with the last of them, which waits for its work; no other one does. */
+START_TEST(a_release_does_not_wait_unless_it_is_the_last)
+{
+	CUstream s = begin_all("128MiB");
+	CUdeviceptr p = get(s, 4096);
+	CUcontext again;
+	pthread_t opener;
+	struct gate gate = {0};
+	OK(cu.cuDevicePrimaryCtxRetain(&again, 0));
+	gate_on(s, &gate);
+	fill(s, p, 4096, 3);
+	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
+	ck_assert_int_eq(__atomic_load_n(&gate.open, __ATOMIC_ACQUIRE), 0);
+	give(s, p);
+	ck_assert_int_eq(pthread_create(&opener, NULL, open_later, &gate), 0);
+	OK(cu.cuDevicePrimaryCtxRelease_v2(0));
+	ck_assert_int_eq(__atomic_load_n(&gate.open, __ATOMIC_ACQUIRE), 1);
+	pthread_join(opener, NULL);
+	ck_assert_int_eq(fake.faults(), 0);
 }
 END_TEST
 
@@ -346,6 +402,7 @@ START_TEST(contexts_come_and_go_at_random)
 	fake.delay(0);
 	ck_assert_msg(!fake.faults(), "seed %u: %ld faults", seed, fake.faults());
 	OK(cu.cuStreamDestroy_v2(s));
+	settle();
 	finish();
 }
 END_TEST
@@ -353,4 +410,5 @@ END_TEST
 CHECK_MAIN("contexts", a_block_that_was_freed_on_a_stream, a_block_that_was_freed_on_a_stream_and_the_capture_ends,
 	   a_plain_block_goes_with_its_context, a_plain_block_goes_with_its_context_and_the_capture_ends,
 	   a_plain_block_that_was_freed, a_plain_block_that_was_freed_and_the_capture_ends,
-	   a_capture_begins_while_a_thread_waits, contexts_come_and_go_at_random)
+	   a_capture_begins_while_a_thread_waits, a_request_does_not_wait_for_a_plain_block,
+	   a_release_does_not_wait_unless_it_is_the_last, contexts_come_and_go_at_random)

@@ -215,6 +215,174 @@ START_TEST(a_running_executable_keeps_its_memory)
 }
 END_TEST
 
+static void *get_much(void *context)
+{
+	CUdeviceptr p = 0;
+	OK(cu.cuCtxSetCurrent(context));
+	OK(cu.cuMemAllocAsync(&p, 50 * MIB, CU_STREAM_LEGACY));
+	OK(cu.cuMemFreeAsync(p, CU_STREAM_LEGACY));
+	return NULL;
+}
+
+/* A request that is short of memory waits for work on a block of a graph. Other threads, on whom that work may depend, do not. */
+START_TEST(others_go_on_while_a_request_waits)
+{
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	CUcontext context;
+	pthread_t thread;
+	struct gate gate = {0};
+	OK(cu.cuCtxGetCurrent(&context));
+	begin(s);
+	CUdeviceptr a, y = get(s, 30 * MIB);
+	fill(s, y, 4096, 7);
+	CUgraphExec x = end_to_exec(s);
+	launch(x, s);
+	OK(cu.cuStreamSynchronize(s));
+	gate_on(t, &gate);
+	fill(t, y, 4096, 8);
+	give(t, y); /* before its graph is gone: else the block is as any other */
+	OK(cu.cuStreamDestroy_v2(t));
+	OK(cu.cuGraphExecDestroy(x));
+	ck_assert_int_eq(pthread_create(&thread, NULL, get_much, context), 0);
+	nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cu.cuMemFreeAsync(y, s)); /* it has been freed */
+	OK(cu.cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	a = get(s, 4096);
+	fill(s, a, 4096, 1);
+	give(s, a);
+	x = end_to_exec(s);
+	gate_open(&gate);
+	pthread_join(thread, NULL);
+	OK(cu.cuGraphExecDestroy(x));
+	finish();
+}
+END_TEST
+
+struct launcher {
+	CUcontext context;
+	CUgraphExec exec;
+	CUstream stream;
+};
+
+static void *launch_many(void *arg)
+{
+	struct launcher *l = arg;
+	OK(cu.cuCtxSetCurrent(l->context));
+	for (int i = 0; i < 20; i++)
+		launch(l->exec, l->stream);
+	return NULL;
+}
+
+/* A launch waits in the driver while the stream's queue is full. A request that would like to know about launches does not. */
+START_TEST(a_request_goes_on_while_a_launch_waits)
+{
+	setenv("FAKE_CUDA_QUEUE", "8", 1);
+	CUstream s = start("64MiB"), t = new_stream(CU_STREAM_NON_BLOCKING);
+	struct job j = make_job(s, 3), k = make_job(s, 4);
+	struct launcher l = {.exec = j.exec, .stream = s};
+	pthread_t thread;
+	struct gate gate = {0};
+	OK(cu.cuCtxGetCurrent(&l.context));
+	launch(k.exec, s);
+	OK(cu.cuStreamSynchronize(s));
+	gate_on(s, &gate);
+	launch(j.exec, s);
+	ck_assert_int_eq(pthread_create(&thread, NULL, launch_many, &l), 0);
+	nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+	OK(cu.cuGraphExecDestroy(k.exec));
+	give(t, get(t, 4096));
+	gate_open(&gate);
+	pthread_join(thread, NULL);
+	holds(s, j.out, JOB_BYTES, 3);
+	holds(s, k.out, JOB_BYTES, 4);
+	OK(cu.cuGraphExecDestroy(j.exec));
+	give(s, j.out);
+	give(s, k.out);
+	finish();
+}
+END_TEST
+
+static CUgraph add_condition(CUgraph g)
+{
+	struct {
+		int type, reserved[3];
+		unsigned long long handle;
+		int kind;
+		unsigned size;
+		CUgraph *bodies;
+		long long rest[26];
+	} params = {.type = 13, .size = 1};
+	CUgraphNode node;
+	OK(cu.cuGraphAddNode(&node, g, NULL, 0, (CUgraphNodeParams *)(void *)&params));
+	return params.bodies[0];
+}
+
+/* What is captured into the body of a conditional node is memory of the graph that the node is in. */
+START_TEST(the_body_of_a_condition_has_memory)
+{
+	CUstream s = start("64MiB");
+	CUdeviceptr out = get(s, 4096), p;
+	CUgraph g, same;
+	OK(cu.cuGraphCreate(&g, 0));
+	CUgraph body = add_condition(g);
+	OK(cu.cuStreamBeginCaptureToGraph(s, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CUdeviceptr a = get(s, 30 * MIB);
+	fill(s, a, 4096, 6);
+	copy(s, out, a, 4096);
+	give(s, a);
+	OK(cu.cuStreamEndCapture(s, &same));
+	CUgraphExec x = instance(g);
+	OK(cu.cuGraphDestroy(g));
+	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+	launch(x, s);
+	holds(s, out, 4096, 6);
+	OK(cu.cuGraphExecDestroy(x));
+	give(s, out);
+	finish();
+}
+END_TEST
+
+/* Nobody tells of its end, and another graph gets its handle, which is no part of whatever has that of the first graph. */
+START_TEST(a_graph_has_the_handle_of_a_body)
+{
+	CUstream s = start("64MiB");
+	for (int made = 0; made < 2; made++) {
+		CUdeviceptr out = get(s, 4096), p;
+		CUgraph g, other, again;
+		OK(cu.cuGraphCreate(&g, 0));
+		CUgraph body = add_condition(g);
+		OK(cu.cuGraphDestroy(g));
+		OK(cu.cuGraphCreate(&other, 0));
+		ck_assert_ptr_eq(other, g);
+		if (made) {
+			OK(cu.cuGraphCreate(&again, 0));
+			ck_assert_ptr_eq(again, body);
+			OK(cu.cuStreamBeginCaptureToGraph(s, again, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		} else {
+			begin(s);
+		}
+		CUdeviceptr a = get(s, 30 * MIB);
+		fill(s, a, 4096, 6);
+		copy(s, out, a, 4096);
+		give(s, a);
+		again = end(s);
+		ck_assert_ptr_eq(again, body);
+		OK(cu.cuGraphDestroy(other));
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu.cuMemAllocAsync(&p, 40 * MIB, s));
+		CUgraphExec x = instance(again);
+		launch(x, s);
+		holds(s, out, 4096, 6);
+		OK(cu.cuGraphExecDestroy(x));
+		OK(cu.cuGraphDestroy(again));
+		give(s, out);
+		ck_assert(comes_down_to(0));
+	}
+	finish();
+}
+END_TEST
+
 /* The driver does not take the object back that tells of the graph's end: its memory then stays for good. */
 START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 {
@@ -244,4 +412,5 @@ START_TEST(a_graph_whose_end_is_not_told_keeps_its_memory)
 END_TEST
 
 CHECK_MAIN("graphs_handles", a_graph_whose_end_is_not_told_keeps_its_memory, devices_take_turns_apart, a_graph_in_a_graph_keeps_its_memory,
-	   an_updated_executable_has_other_memory, a_running_executable_keeps_its_memory)
+	   a_request_goes_on_while_a_launch_waits, others_go_on_while_a_request_waits, the_body_of_a_condition_has_memory, a_graph_has_the_handle_of_a_body, an_updated_executable_has_other_memory,
+	   a_running_executable_keeps_its_memory)
