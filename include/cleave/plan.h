@@ -62,9 +62,9 @@ typedef struct cleave_pack_result {
 /* Packs `count` buffers: offsets[i] gets the offset of buffers[i]; a buffer that never holds memory gets 0, or where it is
  * fixed, and does not count in the height. `settings` may be NULL for the defaults. Needs host memory in proportion to `count`
  * and the number of gaps. On -EINVAL `why` (may be NULL; why_len bytes) gets a sentence that says what is wrong, and begins
- * "buffer N" or "buffers N and M" where those are to blame: a death before its birth, gaps out of order or outside of the life, fixed buffers that collide,
- * sizes that with their alignments are 2^62 or more in total, too many buffers or gaps (2^29). On any error offsets and *result
- * are left alone. */
+ * "buffer N" or "buffers N and M" where those are to blame: a death before its birth, gaps out of order or outside of the
+ * life, fixed buffers that collide, sizes that with their alignments are 2^62 or more in total, too many buffers or gaps
+ * (2^29). On any error offsets and *result are left alone. */
 CLEAVE_API int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pack_settings *settings,
 			   uint64_t *offsets, cleave_pack_result *result, char *why, size_t why_len);
 
