@@ -44,8 +44,8 @@ struct part {
 	uint64_t steps;   /* of its next turn */
 	double stack_seconds; /* that a stack took, as other things do that pass once over all items */
 	uint32_t turns;
-	/* what goes on from turn to turn, made for the first one */
-	bool has_tools, searched;
+	/* what goes on from turn to turn */
+	bool searched;
 	struct clv_pack_fit fit;
 	struct clv_pack_search *search; /* if `searched` */
 	struct clv_pack_grade upper;    /* if it is plain: grades that are packed, */
@@ -143,18 +143,27 @@ static bool make_parts(struct pack *k)
 	return true;
 }
 
+static uint64_t seed_of(const struct pack *k, const struct part *part)
+{
+	return clv_mix64(k->seed ^ clv_mix64((uint64_t)(part - k->parts) + 1));
+}
+
+/* What the first turn needs, and what the later ones need. */
 static bool make_tools(struct pack *k, struct part *part)
 {
-	const struct clv_pack_problem *p = part->problem;
-	uint64_t seed = clv_mix64(k->seed ^ clv_mix64((uint64_t)(part - k->parts) + 1));
-	if (part->has_tools)
-		return true;
-	part->has_tools = true;
-	part->searched = clv_pack_search_suits(p, p->count);
+	part->searched = clv_pack_search_suits(part->problem, part->problem->count);
 	if (part->searched)
-		part->search = clv_pack_search_new(p, seed);
-	return clv_pack_fit_make(&part->fit, p) && (!part->searched || part->search) &&
-	       clv_pack_orders_make(&part->orders, p, &part->fit, seed) &&
+		part->search = clv_pack_search_new(part->problem, seed_of(k, part));
+	return clv_pack_fit_make(&part->fit, part->problem) && (!part->searched || part->search);
+}
+
+static bool make_more_tools(struct pack *k, struct part *part)
+{
+	const struct clv_pack_problem *p = part->problem;
+	uint64_t seed = seed_of(k, part);
+	if (!part->fit.problem && !make_tools(k, part)) /* the first turn had no time for it */
+		return false;
+	return clv_pack_orders_make(&part->orders, p, &part->fit, seed) &&
 	       (!p->plain || (clv_pack_grade_make(&part->upper, p, seed) && clv_pack_grade_make(&part->lower, p, seed)));
 }
 
@@ -166,7 +175,6 @@ static void free_tools(struct part *part)
 	clv_pack_grade_free(&part->lower);
 	clv_pack_orders_free(&part->orders);
 	clv_pack_fit_free(&part->fit);
-	part->has_tools = false;
 }
 
 static void free_pack(struct pack *k)
@@ -206,23 +214,31 @@ static enum clv_pack_answer search_at(struct pack *k, struct part *part, uint64_
 	return answer;
 }
 
-/* What is quickly tried. */
-static bool first_turn(struct pack *k, struct part *part)
+/* Other stacks, where there is no time for more. */
+static bool more_stacks(struct pack *k, struct part *part)
 {
-	for (enum clv_pack_by by = CLV_PACK_BY_SIZE + 1; by < CLV_PACK_ORDERS; by++) {
+	for (enum clv_pack_by by = CLV_PACK_BY_SIZE + 1; by < CLV_PACK_ORDERS && part->height > part->bound; by++) {
 		if (clv_pack_clock_short(&k->clock, part->stack_seconds))
-			return true;
+			break;
 		if (!stack(k, part, by))
 			return false;
-		if (part->height <= part->bound)
-			return true;
 	}
-	if (clv_pack_clock_short(&k->clock, 2 * part->stack_seconds))
-		return true;
+	return true;
+}
+
+static bool first_turn(struct pack *k, struct part *part)
+{
+	if (clv_pack_clock_short(&k->clock, 3 * part->stack_seconds))
+		return more_stacks(k, part);
 	if (!make_tools(k, part) || !clv_pack_order_by(part->problem, CLV_PACK_BY_SIZE, k->order))
 		return false;
+	/* what there is no time for is stacked on top, which takes its own time */
+	double end = k->clock.end;
+	k->clock.end = end > 0 ? end - part->stack_seconds : 0;
 	clv_pack_fit_begin(&part->fit, k->trial);
-	if (clv_pack_fit_run(&part->fit, k->order, part->problem->count, k->trial, &k->clock) == UINT64_MAX)
+	bool ok = clv_pack_fit_run(&part->fit, k->order, part->problem->count, k->trial, &k->clock) != UINT64_MAX;
+	k->clock.end = end;
+	if (!ok)
 		return false;
 	keep_trial(k, part);
 	if (part->searched && !is_low(k, part) && !clv_pack_clock_look(&k->clock))
@@ -323,9 +339,11 @@ static bool take_turn(struct pack *k, struct part *part)
 {
 	if (!part->turns++)
 		return first_turn(k, part);
+	if (part->turns == 2 && !make_more_tools(k, part))
+		return false;
 	uint64_t steps = part->steps;
 	part->steps += steps / 2;
-	return make_tools(k, part) && later_turn(k, part, steps);
+	return later_turn(k, part, steps);
 }
 
 static struct part *highest_part(const struct pack *k)

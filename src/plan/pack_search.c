@@ -8,7 +8,7 @@
 #define NOWHERE UINT32_MAX
 
 enum {
-	ITEMS_MAX = 1 << 24,
+	NODES_BY_SECTIONS = 1 << 28, /* of an attempt: each node looks at all sections of its component */
 	CELLS_ANYWAY = 1 << 18,
 	CELLS_A_BUFFER = 128,
 	FAILED_STATES_MAX = 1 << 16,
@@ -80,7 +80,7 @@ struct clv_pack_search {
 
 bool clv_pack_search_suits(const struct clv_pack_problem *p, uint64_t buffers)
 {
-	return p->plain && p->count <= ITEMS_MAX && clv_pack_state_cells(p) <= CELLS_ANYWAY + CELLS_A_BUFFER * buffers;
+	return p->plain && (uint64_t)p->count * p->sections <= NODES_BY_SECTIONS && clv_pack_state_cells(p) <= CELLS_ANYWAY + CELLS_A_BUFFER * buffers;
 }
 
 #define ARRAY(field, n) ((s->field = calloc((size_t)(n) + 1, sizeof(*s->field))) != NULL)

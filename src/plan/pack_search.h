@@ -27,7 +27,8 @@ enum clv_pack_answer { CLV_PACK_FOUND, CLV_PACK_NONE, CLV_PACK_UNDECIDED };
 
 struct clv_pack_search;
 
-/* Whether it can be searched in memory proportional to `buffers`: it takes 8 bytes for each section of each item. */
+/* Whether an attempt takes less than a second or so, and memory proportional to `buffers`: it takes 8 bytes for each section
+ * of each item. */
 bool clv_pack_search_suits(const struct clv_pack_problem *p, uint64_t buffers);
 
 /* NULL: host memory is out. */
