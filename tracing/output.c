@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "output.h"
 
 #include <errno.h>
@@ -9,6 +10,16 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define NAMES_MAX 1000
+#define BASE_MAX 200 /* of a name beside a long one, which is not to be longer than any can be */
+
+/* The length of the folder's part of a path, its last slash included. */
+static int folder_length(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? (int)(slash + 1 - path) : 0;
+}
 
 /* Where the file goes: through a symbolic link to what it names; never in the place of a device or a pipe. */
 static char *resolve(const char *path, struct clv_error *err)
@@ -29,19 +40,75 @@ static char *resolve(const char *path, struct clv_error *err)
 	return target;
 }
 
+static void fd_path(int fd, char *buf, size_t len)
+{
+	snprintf(buf, len, "/proc/self/fd/%d", fd);
+}
+
+/* A file that has no name goes with its process, however that ends. -1: not here, or there is no way to name it later. */
+static int open_nameless(const char *target)
+{
+	char folder[PATH_MAX], link[32];
+	int n = folder_length(target);
+	if ((size_t)n >= sizeof(folder))
+		return -1;
+	snprintf(folder, sizeof(folder), "%.*s", n, target);
+	int fd = open(n ? folder : ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -1;
+	fd_path(fd, link, sizeof(link));
+	if (access(link, F_OK) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Gives the open file a name beside the target, or if there is none makes one under such a name. A name that is taken may
+ * be that of a process that was ended: another one is found. */
+static bool take_name(struct clv_output *o)
+{
+	char name[PATH_MAX], link[32];
+	int folder = folder_length(o->target);
+	for (int i = 0; i < NAMES_MAX; i++) {
+		int n = snprintf(name, sizeof(name), "%.*s%.*s.part%ld", folder, o->target, BASE_MAX,
+				 o->target + folder, (long)getpid());
+		if (n > 0 && (size_t)n < sizeof(name) && i)
+			n += snprintf(name + n, sizeof(name) - (size_t)n, ".%d", i);
+		if (n < 0 || (size_t)n >= sizeof(name)) {
+			errno = ENAMETOOLONG;
+			return false;
+		}
+		bool taken;
+		if (o->fd >= 0) {
+			fd_path(o->fd, link, sizeof(link));
+			taken = linkat(AT_FDCWD, link, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+		} else {
+			o->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+			taken = o->fd >= 0;
+		}
+		if (taken) {
+			strcpy(o->temporary, name);
+			o->named = true;
+		}
+		if (taken || errno != EEXIST)
+			return taken;
+	}
+	return false;
+}
+
 bool clv_output_begin(struct clv_output *o, const char *path, struct clv_error *err)
 {
-	char temporary[PATH_MAX];
 	*o = (struct clv_output){.path = path, .fd = -1};
 	o->target = resolve(path, err);
 	if (!o->target)
 		return false;
-	int n = snprintf(temporary, sizeof(temporary), "%s.part%ld", o->target, (long)getpid());
-	if (n < 0 || (size_t)n >= sizeof(temporary))
+	/* Here, since what cannot be is not to be told at the end. */
+	o->temporary = malloc(PATH_MAX);
+	if (strlen(o->target) > PATH_MAX - 32)
 		clv_error_set(err, "%s: the name is too long", path);
-	else if (!(o->temporary = strdup(temporary)))
+	else if (!o->temporary)
 		clv_error_set(err, "%s: out of host memory", path);
-	else if ((o->fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
+	else if ((o->fd = open_nameless(o->target)) < 0 && !take_name(o))
 		clv_error_set(err, "%s: cannot be created: %s", path, strerror(errno));
 	if (o->fd >= 0)
 		return true;
@@ -73,6 +140,9 @@ void clv_output_write(struct clv_output *o, const void *data, size_t len, struct
 
 bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err)
 {
+	keep &= !o->failed;
+	if (keep && !o->named && !take_name(o))
+		fail(o, "created", strerror(errno), err);
 	if (close(o->fd) != 0 && keep && !o->failed)
 		fail(o, "written", strerror(errno), err);
 	keep &= !o->failed;
@@ -80,7 +150,7 @@ bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err)
 		fail(o, "created", strerror(errno), err);
 		keep = false;
 	}
-	if (!keep)
+	if (!keep && o->named)
 		unlink(o->temporary);
 	free(o->temporary);
 	free(o->target);

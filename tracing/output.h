@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * output: a file that is written beside its place and appears there when it is complete. What was there before is
- * replaced, at the end of a symbolic link too; a device or a pipe never is. Owned by the thread that writes.
+ * replaced, at the end of a symbolic link too; a device or a pipe never is. Until it is complete it has no name, so that
+ * nothing stays of it when a signal ends the process; where the file system has no such files, it is named NAME.partPID.
+ * Owned by the thread that writes.
  */
 #ifndef CLV_OUTPUT_H
 #define CLV_OUTPUT_H
@@ -12,7 +14,8 @@
 struct clv_output {
 	const char *path; /* as named by the user, for errors; borrowed */
 	char *target;     /* where the file will be */
-	char *temporary;
+	char *temporary;  /* PATH_MAX bytes for its name until then */
+	bool named;       /* it has that one */
 	int fd;
 	bool failed; /* the reason was told; everything after it does nothing */
 };
