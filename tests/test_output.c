@@ -124,6 +124,13 @@ static void writes(const char *name, const char *text)
 	ck_assert_msg(clv_output_end(&o, true, &err), "%s", err.text);
 }
 
+static void is_link(const char *name)
+{
+	struct stat st;
+	ck_assert_int_eq(lstat(in_folder(name), &st), 0);
+	ck_assert_msg(S_ISLNK(st.st_mode), "%s is no link any more", name);
+}
+
 START_TEST(appears_when_complete)
 {
 	struct clv_output o;
@@ -220,6 +227,39 @@ START_TEST(two_at_once)
 }
 END_TEST
 
+/* The file appears where the last link points, whether there was one or not. */
+START_TEST(links)
+{
+	no_tmpfile = _i;
+	ck_assert_int_eq(symlink("real", in_folder("link")), 0);
+	ck_assert_int_eq(symlink("../link", in_folder("sub/chain")), 0);
+	ck_assert_int_eq(symlink(in_folder("sub/far"), in_folder("absolute")), 0);
+	ck_assert_int_eq(symlink("round", in_folder("round")), 0);
+	ck_assert_int_eq(symlink("no/where", in_folder("lost")), 0);
+	for (int i = 0; i < 2; i++) { /* dangling, then not */
+		writes("link", i ? "2" : "1");
+		holds("real", i ? "2" : "1");
+		is_link("link");
+		writes("absolute", i ? "4" : "3");
+		holds("sub/far", i ? "4" : "3");
+		is_link("absolute");
+	}
+	ck_assert_int_eq(unlink(in_folder("real")), 0);
+	writes("sub/chain", "5");
+	holds("real", "5");
+	is_link("sub/chain");
+	is_link("link");
+	struct clv_output o;
+	struct clv_error err = {{0}};
+	ck_assert(!clv_output_begin(&o, in_folder("round"), &err));
+	ck_assert_msg(strstr(err.text, "symbolic links") != NULL, "%s", err.text);
+	err.text[0] = '\0';
+	ck_assert(!clv_output_begin(&o, in_folder("lost"), &err));
+	ck_assert_msg(strstr(err.text, "lost: cannot be created: No such file") != NULL, "%s", err.text);
+	ck_assert_int_eq(files(), 7);
+}
+END_TEST
+
 /* Without a folder in it; as long as a name can be, where the one beside it must not be longer. */
 START_TEST(names)
 {
@@ -248,7 +288,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {appears_when_complete, names_that_are_taken, two_at_once, names};
+	const TTest *const tests[] = {appears_when_complete, names_that_are_taken, two_at_once, links, names};
 	Suite *suite = suite_create("output");
 	TCase *tcase = tcase_create("output");
 	tcase_set_timeout(tcase, 0); /* meson times tests out */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LINKS_MAX 40 /* as in the kernel */
 #define NAMES_MAX 1000
 #define BASE_MAX 200 /* of a name beside a long one, which is not to be longer than any can be */
 
@@ -21,6 +22,41 @@ static int folder_length(const char *path)
 	return slash ? (int)(slash + 1 - path) : 0;
 }
 
+/* What the link names, as seen from where we are. */
+static char *read_link(const char *link)
+{
+	char to[PATH_MAX], joined[PATH_MAX];
+	ssize_t len = readlink(link, to, sizeof(to));
+	if (len < 0)
+		return NULL;
+	int folder = to[0] != '/' ? folder_length(link) : 0;
+	int n = snprintf(joined, sizeof(joined), "%.*s%.*s", folder, link, (int)len, to);
+	if (n < 0 || (size_t)n >= sizeof(joined)) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	return strdup(joined);
+}
+
+/* The last name of a chain of links at whose end there is nothing yet. */
+static char *resolve_dangling(const char *path)
+{
+	struct stat st;
+	char *at = strdup(path);
+	for (int links = 0; at && lstat(at, &st) == 0 && S_ISLNK(st.st_mode); links++) {
+		char *next = NULL;
+		if (links < LINKS_MAX)
+			next = read_link(at);
+		else
+			errno = ELOOP;
+		int why = errno;
+		free(at);
+		errno = why;
+		at = next;
+	}
+	return at;
+}
+
 /* Where the file goes: through a symbolic link to what it names; never in the place of a device or a pipe. */
 static char *resolve(const char *path, struct clv_error *err)
 {
@@ -28,7 +64,7 @@ static char *resolve(const char *path, struct clv_error *err)
 	char *target = NULL;
 	if (stat(path, &st) != 0) {
 		if (errno == ENOENT)
-			target = strdup(path);
+			target = resolve_dangling(path);
 	} else if (S_ISREG(st.st_mode)) {
 		target = realpath(path, NULL);
 	} else {
