@@ -36,6 +36,21 @@ START_TEST(refuses_the_rest)
 }
 END_TEST
 
+/* What is written as a size, but is none that 64 bits hold. */
+START_TEST(too_large)
+{
+	static const struct {
+		const char *text;
+		bool large;
+	} cases[] = {{"18446744073709551616", true}, {"99999999999999999999999B", true}, {"16777216TiB", true},
+		     {"16777215.9TiB", false},       {"99999999999999999999.5 GiB", true}, {"18446744073709551615", false},
+		     {"99999999999999999999x", false}, {"99999999999999999999.5", false}, {"x", false},
+		     {"", false},                    {"-99999999999999999999", false}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
+		ck_assert_msg(clv_size_too_large(cases[i].text) == cases[i].large, "'%s'", cases[i].text);
+}
+END_TEST
+
 START_TEST(prints)
 {
 	char buf[32];
@@ -46,4 +61,4 @@ START_TEST(prints)
 }
 END_TEST
 
-CHECK_MAIN("size_text", parses_what_people_write, refuses_the_rest, prints)
+CHECK_MAIN("size_text", parses_what_people_write, refuses_the_rest, too_large, prints)

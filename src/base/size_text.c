@@ -21,22 +21,25 @@ static bool unit_shift(const char *unit, unsigned *shift)
 	return false;
 }
 
-bool clv_size_parse(const char *text, uint64_t *out)
+enum parsed { A_SIZE, NO_SIZE, TOO_LARGE };
+
+static enum parsed parse(const char *text, uint64_t *out)
 {
 	uint64_t whole = 0;
+	bool large = false;
 	const char *p = text;
 	if (*p < '0' || *p > '9')
-		return false;
+		return NO_SIZE;
 	for (; *p >= '0' && *p <= '9'; p++)
-		if (__builtin_mul_overflow(whole, 10, &whole) || __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
-			return false;
+		large |= __builtin_mul_overflow(whole, 10, &whole) ||
+			 __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole);
 	double fraction = 0;
 	bool has_fraction = *p == '.';
 	if (has_fraction) {
 		double scale = 0.1;
 		p++;
 		if (*p < '0' || *p > '9')
-			return false;
+			return NO_SIZE;
 		for (; *p >= '0' && *p <= '9'; p++, scale /= 10)
 			fraction += scale * (*p - '0');
 	}
@@ -44,13 +47,24 @@ bool clv_size_parse(const char *text, uint64_t *out)
 		p++;
 	unsigned shift;
 	if (!unit_shift(p, &shift) || (has_fraction && shift == 0))
-		return false;
+		return NO_SIZE;
 	uint64_t bytes;
-	if (__builtin_mul_overflow(whole, (uint64_t)1 << shift, &bytes) ||
+	if (large || __builtin_mul_overflow(whole, (uint64_t)1 << shift, &bytes) ||
 	    __builtin_add_overflow(bytes, (uint64_t)(fraction * (double)((uint64_t)1 << shift)), &bytes))
-		return false;
+		return TOO_LARGE;
 	*out = bytes;
-	return true;
+	return A_SIZE;
+}
+
+bool clv_size_parse(const char *text, uint64_t *out)
+{
+	return parse(text, out) == A_SIZE;
+}
+
+bool clv_size_too_large(const char *text)
+{
+	uint64_t bytes;
+	return parse(text, &bytes) == TOO_LARGE;
 }
 
 char *clv_size_print(uint64_t bytes, char *buf, size_t len)

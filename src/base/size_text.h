@@ -12,6 +12,9 @@
  * false, and leaves *out alone, on anything else and on overflow of 64 bits. */
 bool clv_size_parse(const char *text, uint64_t *out);
 
+/* Whether it was the overflow alone: of a size that is written well, for a message. */
+bool clv_size_too_large(const char *text);
+
 /* "512 B", "20.0 MiB", "1.50 GiB". Returns buf. */
 char *clv_size_print(uint64_t bytes, char *buf, size_t len);
 

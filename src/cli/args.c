@@ -53,17 +53,17 @@ static void print_help(const struct clv_args *a)
 	}
 }
 
-static bool number_parse(const char *text, uint64_t *out)
+/* `large`: it is a whole number, but 64 bits do not hold it. */
+static bool number_parse(const char *text, uint64_t *out, bool *large)
 {
-	if (*text < '0' || *text > '9')
+	size_t digits = strspn(text, "0123456789");
+	*large = false;
+	if (!digits || text[digits])
 		return false;
-	char *end;
 	errno = 0;
-	unsigned long long v = strtoull(text, &end, 10);
-	if (errno || *end)
-		return false;
-	*out = v;
-	return true;
+	*out = strtoull(text, NULL, 10);
+	*large = errno == ERANGE;
+	return !*large;
 }
 
 /* No sign, exponent, or name of a number that is none: what strtod() takes beyond "12.5" is not meant. */
@@ -83,6 +83,7 @@ static bool seconds_parse(const char *text, double *out)
 static int take(const struct clv_args *a, const struct clv_arg *o, const char *value)
 {
 	uint64_t max = o->max ? o->max : UINT64_MAX, number = 0;
+	bool large;
 	if (o->given)
 		*o->given = true;
 	switch (o->kind) {
@@ -105,6 +106,9 @@ static int take(const struct clv_args *a, const struct clv_arg *o, const char *v
 		break;
 	}
 	case CLV_ARG_SIZE:
+		if (clv_size_too_large(value))
+			return clv_cli_refuse(a->command, "option --%s: %s is too large: sizes go to %" PRIu64, o->name,
+					      value, UINT64_MAX);
 		if (!clv_size_parse(value, &number))
 			return clv_cli_refuse(
 				a->command, "option --%s: '%s' is no size; sizes are written like 123, 20MiB or 1.5GiB",
@@ -114,8 +118,12 @@ static int take(const struct clv_args *a, const struct clv_arg *o, const char *v
 		*(uint64_t *)o->into = number;
 		break;
 	case CLV_ARG_NUMBER:
-		if (!number_parse(value, &number))
+		if (!number_parse(value, &number, &large) && !large)
 			return clv_cli_refuse(a->command, "option --%s: '%s' is no whole number", o->name, value);
+		if (large)
+			return clv_cli_refuse(a->command,
+					      "option --%s: %s is too large: %" PRIu64 " to %" PRIu64 " are allowed",
+					      o->name, value, o->min, max);
 		if (number < o->min || number > max)
 			return clv_cli_refuse(a->command,
 					      "option --%s: %s is out of range: %" PRIu64 " to %" PRIu64 " are allowed",
