@@ -16,6 +16,9 @@ static const char table[] = "id,lower,upper,size,offset\n"
 			    "b,3,9,4,\n"
 			    "c,0,9,6,4\n";
 
+#define HEAD "id,lower,upper,size\n"
+#define MORE "id,lower,upper,size,alignment,offset,gaps\n"
+
 static char *content(const char *name)
 {
 	static char buf[65536];
@@ -146,6 +149,12 @@ START_TEST(what_columns_mean)
 	       "id,lower,upper,size,alignment,offset\na,0,9,3,7,7\nb,0,9,5,,0\n");
 	writes("id,lower,upper,size,alignment,offset\na,0,9,3,0,\nb,0,9,5,,0\n",
 	       "id,lower,upper,size,alignment,offset\na,0,9,3,0,5\nb,0,9,5,,0\n");
+	/* zero with a sign is zero, and the largest of all that can be said */
+	writes("id,lower,upper,size,alignment,offset\na,-0,-00,-0,-0,-0\n",
+	       "id,lower,upper,size,alignment,offset\na,-0,-00,-0,-0,-0\n");
+	writes(HEAD "a,0,9,4611686018427387903\n", "id,lower,upper,size,offset\na,0,9,4611686018427387903,0\n");
+	writes("id,lower,upper,size,offset\na,0,9,1,4611686018427387903\n",
+	       "id,lower,upper,size,offset\na,0,9,1,4611686018427387903\n");
 	/* ids are texts: these are different */
 	cli_text("t.csv",
 		 "id,lower,upper,size\n1,0,9,1\n01,0,9,1\n 1,0,9,1\n\"1,\",0,9,1\n\"1\"\"\",0,9,1\n\"1\n\",0,9,1\n");
@@ -155,9 +164,6 @@ START_TEST(what_columns_mean)
 	json_decref(doc);
 }
 END_TEST
-
-#define HEAD "id,lower,upper,size\n"
-#define MORE "id,lower,upper,size,alignment,offset,gaps\n"
 
 START_TEST(refuses_tables)
 {
@@ -169,8 +175,9 @@ START_TEST(refuses_tables)
 		{"\xef\xbb\xbf", "t.csv:1: the file is empty", 0},
 		{"\n", "t.csv:1: there is no column 'id'", 0},
 		{"id,lower,upper\n", "t.csv:1: there is no column 'size'", 0},
-		{"id;lower;upper;size\n", "t.csv:1: there is no column 'id'", 0},
-		{"ID,lower,upper,size\n", "t.csv:1: there is no column 'id'", 0},
+		{"id;lower;upper;size\n", "no column 'id' in 'id;lower;upper;size'; expected names in lower case and commas", 0},
+		{"ID,lower,upper,size\n", "t.csv:1: there is no column 'id' in 'ID,lower,upper,size'; expected", 0},
+		{"\xef\xbb\xbfID,lower\n", "t.csv:1: there is no column 'id' in 'ID,lower'; expected", 0},
 		{"id, lower,upper,size\n", "t.csv:1: there is no column 'lower'", 0},
 		{"lower,upper,size,x\n", "t.csv:1: there is no column 'id'", 0},
 		{"id,lower,upper,size,size\n", "t.csv:1: the column 'size' is there twice", 0},
@@ -195,8 +202,10 @@ START_TEST(refuses_tables)
 		{HEAD "a,0,3,18446744073709551616\n", "t.csv:2: size: '18446744073709551616' is too large", 0},
 		{HEAD "a,0,3,99999999999999999999999999999999999999999999999999999\n", "999...' is too large", 0},
 		{HEAD "a,9223372036854775808,3,4\n", "t.csv:2: lower: '9223372036854775808' is too large", 0},
-		{HEAD "a,-9223372036854775809,3,4\n", "t.csv:2: lower: '-9223372036854775809' is too large", 0},
-		{HEAD "a,0,3,18446744073709551615\n", "t.csv:2: 'a'", 0},
+		{HEAD "a,-9223372036854775809,3,4\n", "t.csv:2: lower: '-9223372036854775809' is too small", 0},
+		{HEAD "a,-99999999999999999999,3,4\n", "t.csv:2: lower: '-99999999999999999999' is too small", 0},
+		{HEAD "a,0,3,-99999999999999999999\n", "t.csv:2: size: '-99999999999999999999' is negative", 0},
+		{HEAD "a,0,3,4611686018427387904\n", "is too large; expected 0 to 4611686018427387903", 0},
 		{HEAD "a,0,3,4611686018427387903\nb,5,6,4611686018427387903\n", "t.csv:3: 'b'", 0},
 		{HEAD "x,0,3,4\na,4,3,4\n", "t.csv:3: 'a' dies at 3, before its birth at 4", 0},
 		{HEAD "a,0,3,4\nb,0,3,4\na,0,3,4\n", "t.csv:4: id: 'a' is that of line 2 already", 0},
@@ -204,11 +213,12 @@ START_TEST(refuses_tables)
 		{HEAD "\"a\nb\",0,3,4\nx,0,3,4\n\"a\nb\",5,6,4\n", "t.csv:5: id: 'a?b' is that of line 2 already", 0},
 		{MORE "a,0,3,4,-1,,\n", "t.csv:2: alignment: '-1' is negative", 0},
 		{MORE "a,0,3,4,x,,\n", "t.csv:2: alignment: 'x' is no whole number", 0},
-		{MORE "a,0,3,4,9223372036854775808,,\n", "t.csv:2: 'a'", 0},
+		{MORE "a,0,3,4,4611686018427387904,,\n", "is too large; expected 0 to 4611686018427387903", 0},
+		{MORE "a,0,3,4,4611686018427387903,,\n", "t.csv:2: 'a'", 0},
 		{MORE "a,0,3,4,,-1,\n", "t.csv:2: offset: '-1' is negative", 0},
 		{MORE "a,0,3,4,, ,\n", "t.csv:2: offset: ' ' is no whole number", 0},
 		{MORE "a,0,3,4,,18446744073709551615,\n", "t.csv:2: offset: '18446744073709551615' is too large", 0},
-		{MORE "a,0,3,4,,18446744073709551614,\n", "t.csv:2: 'a'", 0},
+		{MORE "a,0,3,4,,4611686018427387904,\n", "is too large; expected 0 to 4611686018427387903", 0},
 		{MORE "a,0,9,4,,,3\n", "t.csv:2: gaps: '3' is no list of spans", 0},
 		{MORE "a,0,9,4,,,3-\n", "t.csv:2: gaps: '3-' is no list of spans", 0},
 		{MORE "a,0,9,4,,,3-x\n", "t.csv:2: gaps: '3-x' is no list of spans", 0},
@@ -216,6 +226,8 @@ START_TEST(refuses_tables)
 		{MORE "a,0,9,4,,,3-4;5-6\n", "t.csv:2: gaps: '3-4;5-6' is no list of spans", 0},
 		{MORE "a,0,9,4,,,3-4@1:2\n", "t.csv:2: gaps: '3-4@1:2' is no list of spans", 0},
 		{MORE "a,0,9,4,,,3-99999999999999999999\n", "has a time that is too large", 0},
+		{MORE "a,0,9,4,,,-99999999999999999999-3\n", "has a time that is too small", 0},
+		{MORE "a,0,9,4,,,-9223372036854775809-9223372036854775808\n", "has a time that is too small", 0},
 		{MORE "a,0,9,4,,,-1-2\n", "t.csv:2: 'a'", 0},
 		{MORE "a,0,9,4,,,8-10\n", "t.csv:2: 'a'", 0},
 		{MORE "a,0,9,4,,,4-3\n", "t.csv:2: 'a'", 0},

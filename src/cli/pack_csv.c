@@ -73,8 +73,19 @@ static bool is(const struct clv_csv_field *f, const char *name)
 	return f->len == strlen(name) && memcmp(f->text, name, f->len) == 0;
 }
 
+static bool refuse_header(struct reader *r, size_t begin, const char *missing)
+{
+	const struct clv_pack_csv *t = r->t;
+	shown line;
+	return clv_error_at_line(r->err, r->csv.name, 1,
+				 "there is no column '%s' in '%s'; expected names in lower case and commas between "
+				 "them, such as id,lower,upper,size",
+				 missing, show((const char *)t->in->data + begin, t->header_end - begin, line));
+}
+
 static bool read_header(struct reader *r)
 {
+	size_t begin = r->csv.pos;
 	struct clv_csv_field f = {.last = false};
 	bool there[COL_COUNT] = {false};
 	if (!clv_csv_more(&r->csv))
@@ -100,14 +111,14 @@ static bool read_header(struct reader *r)
 	r->t->has_offsets = there[COL_OFFSET];
 	for (int c = 0; c < COL_COUNT; c++)
 		if (columns[c].needed && !there[c])
-			return clv_error_at_line(
-				r->err, r->csv.name, 1,
-				"there is no column '%s'; expected a first line such as id,lower,upper,size",
-				columns[c].name);
+			return refuse_header(r, begin, columns[c].name);
 	return true;
 }
 
-enum parsed { A_NUMBER, NO_NUMBER, NEGATIVE, TOO_LARGE };
+/* Of a size, an alignment and an offset: as cleave_pack() has it of their sum. */
+#define AMOUNT_MAX (((uint64_t)1 << 62) - 1)
+
+enum parsed { A_NUMBER, NO_NUMBER, NEGATIVE, TOO_LARGE, TOO_SMALL };
 
 /* Takes a sign and digits off the front. */
 static enum parsed take_number(const char **p, const char *end, bool *negative, uint64_t *out)
@@ -129,22 +140,24 @@ static enum parsed take_time(const char **p, const char *end, int64_t *out)
 	uint64_t size;
 	bool negative;
 	enum parsed parsed = take_number(p, end, &negative, &size);
-	if (parsed == A_NUMBER && size > (uint64_t)INT64_MAX + negative)
-		return TOO_LARGE;
+	if (parsed == TOO_LARGE || (parsed == A_NUMBER && size > (uint64_t)INT64_MAX + negative))
+		return negative ? TOO_SMALL : TOO_LARGE;
 	*out = (int64_t)(negative ? 0 - size : size);
 	return parsed;
 }
 
 static bool refuse_number(struct reader *r, enum column c, enum parsed parsed)
 {
-	static const char *const what[] = {
-		[NO_NUMBER] = "is no whole number", [NEGATIVE] = "is negative", [TOO_LARGE] = "is too large"};
+	static const char *const what[] = {[NO_NUMBER] = "is no whole number",
+					   [NEGATIVE] = "is negative",
+					   [TOO_LARGE] = "is too large",
+					   [TOO_SMALL] = "is too small"};
 	const struct clv_csv_field *f = &r->fields[c];
 	shown text;
 	bool time = c == COL_LOWER || c == COL_UPPER;
 	return clv_error_at_line(r->err, r->csv.name, f->line, "%s: '%s' %s; expected %s to %" PRIu64, columns[c].name,
 				 show(f->text, f->len, text), what[parsed], time ? "-9223372036854775808" : "0",
-				 time ? (uint64_t)INT64_MAX : UINT64_MAX - (c == COL_OFFSET));
+				 time ? (uint64_t)INT64_MAX : AMOUNT_MAX);
 }
 
 static bool read_time(struct reader *r, enum column c, int64_t *out)
@@ -166,9 +179,9 @@ static bool read_amount(struct reader *r, enum column c, uint64_t *out)
 	enum parsed parsed = take_number(&p, end, &negative, out);
 	if (p < end)
 		parsed = NO_NUMBER;
-	else if (parsed != NO_NUMBER && negative)
+	else if (negative && (parsed == TOO_LARGE || (parsed == A_NUMBER && *out)))
 		parsed = NEGATIVE;
-	else if (c == COL_OFFSET && parsed == A_NUMBER && *out == CLEAVE_PACK_ANYWHERE)
+	else if (parsed == A_NUMBER && *out > AMOUNT_MAX)
 		parsed = TOO_LARGE;
 	return parsed == A_NUMBER || refuse_number(r, c, parsed);
 }
@@ -199,6 +212,8 @@ static bool read_gaps(struct reader *r, cleave_pack_buffer *b)
 		}
 		if (second == NO_NUMBER || (p < end && *p != ' '))
 			return refuse_gap(r, "is no list of spans");
+		if (first == TOO_SMALL || second == TOO_SMALL)
+			return refuse_gap(r, "has a time that is too small");
 		if (first == TOO_LARGE || second == TOO_LARGE)
 			return refuse_gap(r, "has a time that is too large");
 		if (!clv_mem_reserve(&r->t->gaps, &r->gap_room, r->gap_count + 1, sizeof(gap)))
