@@ -89,6 +89,16 @@ static void assert_shape(const json_t *object, const char *const shape[][2], siz
 	ck_assert_uint_eq(i, count);
 }
 
+/* Takes out what this policy has beyond the others. */
+static bool proved_of(json_t *policy)
+{
+	const json_t *proved = json_object_get(policy, "proved");
+	ck_assert(json_is_boolean(proved));
+	bool is = json_is_true(proved);
+	json_object_del(policy, "proved");
+	return is;
+}
+
 static void assert_contract(const json_t *doc, size_t policies)
 {
 	static const char *const top[][2] = {{"trace", "o"}, {"policies", "?"}, {"verify", "on"}};
@@ -177,8 +187,9 @@ START_TEST(packed_to_the_byte)
 {
 	cli_text("t.csv", csv);
 	json_t *doc = document(cli_run("replay", "t.csv", "--policy", "packed", "--fit", "--json", NULL), 0);
+	json_t *p = at(doc, "policies", 0);
+	ck_assert(proved_of(p));
 	assert_contract(doc, 1);
-	const json_t *p = at(doc, "policies", 0);
 	ck_assert_str_eq(string(p, "policy"), "packed");
 	ck_assert_int_eq(whole(p, "peak_reserved_bytes"), LIVE);
 	ck_assert_double_eq(real(p, "reserved_over_live"), 1);
@@ -188,8 +199,12 @@ START_TEST(packed_to_the_byte)
 	ck_assert_int_eq(whole(p, "fit_bytes"), 6 * CLV_MIB);
 	json_decref(doc);
 	doc = document(cli_run("replay", "t.csv", "-p", "packed", "--capacity", "5MiB", "--json", NULL), 1);
+	ck_assert(proved_of(at(doc, "policies", 0)));
 	assert_contract(doc, 1);
 	json_decref(doc);
+	struct cli_result r = cli_run("replay", "t.csv", "-p", "packed", NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_ptr_nonnull(strstr(r.out, "\npacked is proved: there is no packing below 5.0 MiB.\n"));
 }
 END_TEST
 

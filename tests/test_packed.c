@@ -121,6 +121,48 @@ START_TEST(fit)
 }
 END_TEST
 
+/* What was found is told apart from what is proved. */
+START_TEST(proofs)
+{
+	struct clv_history h = history_of(few, CLV_ARRAY_LEN(few), 3);
+	struct clv_policy_stats s = replay(&h, 0).stats;
+	ck_assert(s.searched);
+	ck_assert(s.proved);
+	ck_assert_uint_eq(s.least_bytes, 2048);
+	s = replay(&h, 2047).stats; /* it does not complete, and nothing else would */
+	ck_assert(s.proved);
+	ck_assert_uint_eq(s.least_bytes, 2048);
+	/* with room for anything, the search ends with what it finds first, which may be more than is needed */
+	enum { BLOCKS = 12, LIVE = 6, TRIES = 200 };
+	struct clv_rng rng = {.state = 7};
+	int unproved = 0;
+	for (int try = 0; try < TRIES; try++) {
+		struct clv_event_record events[2 * BLOCKS];
+		uint32_t live[LIVE], n = 0, held = 0;
+		for (uint32_t block = 0; block < BLOCKS; block++) {
+			uint32_t at = held < LIVE ? held++ : (uint32_t)clv_rng_below(&rng, LIVE);
+			if (block >= LIVE)
+				events[n++] = free_of(live[at]);
+			live[at] = block;
+			events[n++] = alloc_of(block, 512 * clv_rng_range(&rng, 1, 9));
+		}
+		h = history_of(events, n, BLOCKS);
+		struct clv_policy_stats best = replay(&h, 0).stats;
+		s = replay(&h, CLV_GIB).stats;
+		ck_assert(s.searched && best.searched);
+		ck_assert_int_eq(s.proved, s.least_bytes == s.peak_reserved_bytes);
+		ck_assert_int_eq(best.proved, best.least_bytes == best.peak_reserved_bytes);
+		ck_assert_uint_le(s.least_bytes, best.peak_reserved_bytes);
+		ck_assert_uint_le(best.least_bytes, s.peak_reserved_bytes);
+		unproved += !s.proved;
+	}
+	ck_assert_int_gt(unproved, 0);
+	/* nothing was asked for */
+	h = history_of(NULL, 0, 0);
+	ck_assert(!replay(&h, 0).stats.searched);
+}
+END_TEST
+
 /* Between what is live and what direct stacking would need; the same twice. */
 START_TEST(random_work)
 {
@@ -208,4 +250,5 @@ START_TEST(has_no_settings)
 END_TEST
 
 CHECK_MAIN("packed", knows_what_comes, blocks_live_until_the_free_is_complete, initial_blocks_are_there_from_the_start,
-	   capacity, fit, random_work, sizes_that_no_device_has, nothing_to_do, host_memory_runs_out, has_no_settings)
+	   capacity, fit, proofs, random_work, sizes_that_no_device_has, nothing_to_do, host_memory_runs_out,
+	   has_no_settings)

@@ -133,6 +133,23 @@ START_TEST(every_key_in_its_place)
 }
 END_TEST
 
+/* Only where a search was made is there something to be proved. */
+START_TEST(proofs)
+{
+	struct clv_replay_row rows[2] = {row(), row()};
+	rows[0].result.stats.searched = rows[1].result.stats.searched = true;
+	rows[1].result.stats.proved = true;
+	json_t *doc = parsed(rows, 2, NULL);
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *p = json_array_get(json_object_get(doc, "policies"), i);
+		assert_keys(p, POLICY_KEYS " proved");
+		ck_assert(json_is_boolean(json_object_get(p, "proved")));
+		ck_assert_int_eq(json_is_true(json_object_get(p, "proved")), i == 1);
+	}
+	json_decref(doc);
+}
+END_TEST
+
 START_TEST(a_replay_that_failed)
 {
 	struct clv_replay_row r = row();
@@ -340,6 +357,6 @@ START_TEST(host_memory_runs_out)
 }
 END_TEST
 
-CHECK_MAIN("replay_json", every_key_in_its_place, a_replay_that_failed, fits, verifications,
+CHECK_MAIN("replay_json", every_key_in_its_place, proofs, a_replay_that_failed, fits, verifications,
 	   any_mismatch_counts_and_is_told, numbers_that_make_no_sense_are_null, any_bytes_in_names_give_valid_json,
 	   a_stream_that_refuses, host_memory_runs_out)

@@ -100,6 +100,25 @@ START_TEST(sentences)
 }
 END_TEST
 
+START_TEST(proofs)
+{
+	setup();
+	struct clv_replay_row rows[2] = {row("packed"), row("cleave")};
+	struct clv_policy_stats *s = &rows[0].result.stats;
+	s->searched = true;
+	s->least_bytes = 1500 * CLV_MIB;
+	char *text = written(rows, 2, NULL, 0);
+	ck_assert_ptr_nonnull(
+		strstr(text, " M\n\npacked is not proved: there may be a lower packing, but none below 1.46 GiB.\n"));
+	ck_assert_ptr_null(strstr(text, "cleave is"));
+	free(text);
+	s->proved = true;
+	text = written(rows, 1, NULL, 0);
+	ck_assert_ptr_nonnull(strstr(text, " M\n\npacked is proved: there is no packing below 1.46 GiB.\n"));
+	free(text);
+}
+END_TEST
+
 START_TEST(nothing_live)
 {
 	setup();
@@ -227,5 +246,5 @@ START_TEST(the_meter_is_for_terminals)
 }
 END_TEST
 
-CHECK_MAIN("replay_text", the_whole_table, sentences, nothing_live, long_names_are_cut_and_nothing_breaks,
+CHECK_MAIN("replay_text", the_whole_table, sentences, proofs, nothing_live, long_names_are_cut_and_nothing_breaks,
 	   verifications, the_meter, the_meter_is_for_terminals)

@@ -149,6 +149,14 @@ static void print_sentences(const struct clv_replay_report *report, FILE *out)
 				"\n%s skipped %" PRIu64
 				" request%s that failed when recorded, since nothing ever frees them.\n",
 				row->policy, row->result.skipped_ooms, plural(row->result.skipped_ooms));
+		if (row->result.stats.searched) {
+			clv_size_print(row->result.stats.least_bytes, size, sizeof(size));
+			fprintf(out,
+				row->result.stats.proved
+					? "\n%s is proved: there is no packing below %s.\n"
+					: "\n%s is not proved: there may be a lower packing, but none below %s.\n",
+				row->policy, size);
+		}
 		if (row->fitted && !row->fit.found)
 			fprintf(out, "\n%s has no fit: it does not complete even without limit.\n", row->policy);
 		if (row->fitted && row->fit.found && !row->fit.monotone)

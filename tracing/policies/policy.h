@@ -30,6 +30,11 @@ struct clv_policy_stats {
 	uint64_t oom_retries;                     /* times everything cached was flushed because a request did not fit */
 	uint64_t waits;                           /* a stream or the host made to wait for another stream's frees */
 	struct clv_call_counts driver;            /* calls and modelled time, creation included */
+
+	/* Of what is reserved by a search: */
+	bool searched;
+	bool proved;          /* no search can find less for the whole history */
+	uint64_t least_bytes; /* that none can go below, as far as is known */
 };
 
 struct clv_policy;

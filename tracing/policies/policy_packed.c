@@ -27,6 +27,8 @@ struct packed {
 	uint64_t capacity;
 	uint64_t *offsets; /* by block id; NULL: not packed yet */
 	uint64_t top;      /* offset + size of the highest block so far */
+	uint64_t least;    /* that no packing goes below */
+	bool proved;       /* ours does not */
 	char failure[1024];
 };
 
@@ -77,6 +79,8 @@ static bool pack(struct packed *p)
 	clv_mem_free(buffers);
 	if (r == 0) {
 		p->offsets = offsets;
+		p->least = result.lower_bound;
+		p->proved = result.optimal;
 		return true;
 	}
 	clv_mem_free(offsets);
@@ -119,7 +123,11 @@ static void packed_free(struct clv_policy *policy, uint32_t block, uint32_t stre
 static void packed_stats(struct clv_policy *policy, struct clv_policy_stats *out)
 {
 	struct packed *p = self_of(policy);
-	*out = (struct clv_policy_stats){.held_bytes = p->top, .peak_reserved_bytes = p->top};
+	*out = (struct clv_policy_stats){.held_bytes = p->top,
+					 .peak_reserved_bytes = p->top,
+					 .searched = p->offsets != NULL,
+					 .proved = p->proved,
+					 .least_bytes = p->least};
 }
 
 static void packed_explain(struct clv_policy *policy, char *buf, size_t len)

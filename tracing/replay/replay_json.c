@@ -90,7 +90,8 @@ static json_t *row_json(const struct clv_replay_row *row, const struct clv_histo
 	const struct clv_replay_result *r = &row->result;
 	const struct clv_policy_stats *s = &r->stats;
 	bool live = h->peak_live_bytes > 0, fit = row->fitted && row->fit.found;
-	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "policy",
+	/* `proved` is there only where something is: s:o* leaves out what is NULL. */
+	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "policy",
 			 text(row->policy), "completed", (int)r->completed, "failed_at_event",
 			 r->completed ? json_null() : number(r->failed_at_event), "peak_reserved_bytes",
 			 number(s->peak_reserved_bytes), "reserved_over_live",
@@ -102,7 +103,8 @@ static json_t *row_json(const struct clv_replay_row *row, const struct clv_histo
 			 real_or_null((double)r->events / r->wall_s, r->wall_s > 0), "fit_bytes",
 			 fit ? number(row->fit.fit_bytes) : json_null(), "fit_over_live",
 			 real_or_null(clv_replay_over_live(h, row->fit.fit_bytes), fit && live), "fit_monotone",
-			 fit ? json_boolean(row->fit.monotone) : json_null());
+			 fit ? json_boolean(row->fit.monotone) : json_null(), "proved",
+			 s->searched ? json_boolean(s->proved) : NULL);
 }
 
 static json_t *mismatch_json(const struct clv_verify_result *v)
