@@ -3,6 +3,7 @@
  * `cleave pack` as users call it. The tables have one packing that is as low as can be, so that what is written is known
  * to the byte.
  */
+#include "../src/cli/pack_time.h"
 #include "cli_run.h"
 #include "json_expect.h"
 
@@ -175,7 +176,8 @@ START_TEST(refuses_tables)
 		{"\xef\xbb\xbf", "t.csv:1: the file is empty", 0},
 		{"\n", "t.csv:1: there is no column 'id'", 0},
 		{"id,lower,upper\n", "t.csv:1: there is no column 'size'", 0},
-		{"id;lower;upper;size\n", "no column 'id' in 'id;lower;upper;size'; expected names in lower case and commas", 0},
+		{"id;lower;upper;size\n",
+		 "no column 'id' in 'id;lower;upper;size'; expected names in lower case and commas", 0},
 		{"ID,lower,upper,size\n", "t.csv:1: there is no column 'id' in 'ID,lower,upper,size'; expected", 0},
 		{"\xef\xbb\xbfID,lower\n", "t.csv:1: there is no column 'id' in 'ID,lower'; expected", 0},
 		{"id, lower,upper,size\n", "t.csv:1: there is no column 'lower'", 0},
@@ -345,6 +347,34 @@ START_TEST(files_appear_when_complete)
 }
 END_TEST
 
+/* The limit is one on the whole command: what comes after the search has its share, and so has the search. */
+START_TEST(time_is_shared_out)
+{
+	for (int read = 0; read <= 40; read++)
+		for (int writes = 0; writes < 2; writes++) {
+			double reading = read / 16., left = clv_pack_time_left(2, reading, writes);
+			ck_assert_double_ge(left, 0.5);
+			ck_assert_double_le(left, 2);
+			if (left > 0.5)
+				ck_assert_double_le(reading + left + (writes ? reading / 2 : reading / 16), 2);
+			if (reading <= 0.75)
+				ck_assert_double_ge(left, 2 - 2 * reading);
+		}
+	/* a table that takes most of the limit to be read is packed all the same */
+	static char row[1 << 20];
+	FILE *f = fopen(cli_path("wide.csv"), "w");
+	ck_assert_ptr_nonnull(f);
+	fputs("id,lower,upper,size,note\n", f);
+	memset(row, 'x', sizeof(row) - 1);
+	for (int i = 0; i < 20; i++)
+		fprintf(f, "%d,0,9,1,%s\n", i, row);
+	ck_assert_int_eq(fclose(f), 0);
+	json_t *doc = document(cli_run("pack", "wide.csv", "--time-limit", "0.01", "--json", "-o", "out.csv", NULL), 0);
+	ck_assert_int_eq(whole(doc, "height"), 20);
+	json_decref(doc);
+}
+END_TEST
+
 /* Random lives, twice: the same file. */
 START_TEST(the_same_again)
 {
@@ -369,6 +399,7 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = {json,           text,          every_byte_is_kept,         what_columns_mean,
-				      refuses_tables, refuses_usage, files_appear_when_complete, the_same_again};
+				      refuses_tables, refuses_usage, files_appear_when_complete, time_is_shared_out,
+				      the_same_again};
 	return cli_suite("cli_pack", tests, CLV_ARRAY_LEN(tests));
 }

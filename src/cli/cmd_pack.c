@@ -2,6 +2,7 @@
 #include "args.h"
 #include "cli.h"
 #include "pack_csv.h"
+#include "pack_time.h"
 #include "replay_text.h"
 
 #include "../../tracing/memory.h"
@@ -60,7 +61,8 @@ static int parse(struct options *o, int argc, char **argv, int *first)
 		 .kind = CLV_ARG_SECONDS,
 		 .into = &o->time_limit_s,
 		 .value = "S",
-		 .help = "seconds after which the best that was found is taken,\nreading the file included; default: none"},
+		 .help = "seconds for all of it: time for writing is set aside,\nand a quarter at least is the search's, which then\n"
+			 "ends with the best that was found; default: none"},
 		{.name = "effort",
 		 .kind = CLV_ARG_NUMBER,
 		 .into = &o->effort,
@@ -115,7 +117,8 @@ static bool pack(struct pack_command *c, struct clv_error *err)
 	if (!c->offsets)
 		return clv_error_set(err, "%s: out of host memory", c->in.name);
 	if (c->o.time_limit_s > 0) {
-		double left = c->o.time_limit_s - (clv_replay_seconds() - c->begin);
+		double reading = clv_replay_seconds() - c->begin;
+		double left = clv_pack_time_left(c->o.time_limit_s, reading, c->o.out != NULL);
 		settings.time_limit_s = left > 1e-6 ? left : 1e-6;
 		if (!settings.effort)
 			settings.effort = INT64_MAX; /* time alone ends it */
