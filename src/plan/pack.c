@@ -365,6 +365,10 @@ static bool pack_all(struct pack *k)
 		struct part *part = highest_part(k);
 		if (!part || (part->turns ? is_low(k, part) : part->height <= part->bound))
 			break;
+		if (part->turns && clv_pack_clock_short(&k->clock, 2 * part->stack_seconds)) {
+			k->clock.timed_out = true; /* not even to prepare a turn is there time */
+			break;
+		}
 		if (!take_turn(k, part))
 			return false;
 		if (is_low(k, part))
