@@ -307,6 +307,8 @@ START_TEST(knows_the_languages_of_lists)
 	plain_with("\"re:model\\\\.layers\\\\.\\\\d+\\\\.mlp\\\\.experts\\\\..*\"", "pppp");
 	plain_with("\"re:.*\\\\.[02]\\\\..*?experts(?:$|\\\\.)\"", "pEpE");
 	plain_with("\"re:experts\"", "EEEE"); /* at the beginning only */
+	plain_with("\"re:.*self_attn.*\", \"re:.*layers\\\\.1\\\\.self_attn\", \"re:.*shared_experts.*\"", "EEEE");
+	plain_with("\"re:.*[self_attn]*expertsq?\", \"re:.*self_attn.*\"", "pppp");
 	plain_with("\"model.layers.3.mlp.experts.0.gate_proj\", \"model.layers.3.mlp.experts.0.up_proj\", "
 		   "\"model.layers.3.mlp.experts.0.down_proj\"",
 		   "EEEp");

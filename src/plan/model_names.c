@@ -142,6 +142,47 @@ static const char *translate(const char *p, char *out, size_t len)
 	return bracket ? "a bracket is not closed" : NULL;
 }
 
+static bool in_any_name(const struct clv_model *m, const char *word)
+{
+	char name[NAME_MAX_LEN];
+	uint32_t matrices;
+	for (uint32_t i = 0; clv_names_of_experts(m, i, 0, 0, name, sizeof(name), &matrices); i++) {
+		for (uint32_t k = 0; k <= matrices; k++) {
+			clv_names_of_experts(m, i, 0, k, name, sizeof(name), &matrices);
+			if (strstr(name, word))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Whether a pattern asks for a word, such as self_attn, that no name of experts has. Most do, and matching each of them with
+ * each layer's names takes longer than all the rest. Words are of letters, outside of groups and where there is no choice. */
+static bool hopeless(const struct clv_model *m, const char *pattern)
+{
+	if (strpbrk(pattern, "|("))
+		return false;
+	for (const char *p = pattern; *p; p++) {
+		char word[64];
+		size_t n = 0;
+		if (*p == '[')
+			p += strcspn(p, "]");
+		else if (*p == '\\' && p[1])
+			p++;
+		else
+			while (n + 1 < sizeof(word) && (isalpha((unsigned char)p[n]) || p[n] == '_'))
+				n++;
+		if (!*p)
+			break;
+		memcpy(word, p, n);
+		word[n && p[n] && strchr("*?{", p[n]) ? n - 1 : n] = 0; /* the last letter may be absent */
+		if (word[0] && !in_any_name(m, word))
+			return true;
+		p += n ? n - 1 : 0;
+	}
+	return false;
+}
+
 static bool compile(struct clv_names *names, struct entry *e, const char *pattern)
 {
 	char posix[2 * PATTERN_MAX];
@@ -172,6 +213,10 @@ static bool take(struct clv_names *names, const char *text)
 					     names->where);
 		if (!compile(names, e, text + 3))
 			return false;
+		if (hopeless(names->m, text + 3)) {
+			regfree(&e->re);
+			return true;
+		}
 		break;
 	case CLV_NAMES_WILDCARD:
 		e->kind = strpbrk(text, "*?[") ? ENTRY_WILDCARD : ENTRY_PLAIN;
