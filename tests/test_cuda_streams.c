@@ -619,8 +619,47 @@ START_TEST(a_capture_begins_at_last)
 }
 END_TEST
 
-CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name, streams_are_told_apart,
-	   asking_again_costs_one_call, what_is_forgotten_is_asked_anew, streams_are_listed_by_context,
+static void *knows_own_capturing(void *id)
+{
+	fake_set_current(zero);
+	fake_capture_own(true);
+	*(uint64_t *)id = known(NULL, true).stream.id;
+	return NULL;
+}
+
+/* The default streams of all threads have one name, in all contexts. */
+START_TEST(what_captures_elsewhere_under_the_name_stays_known)
+{
+	start();
+	struct clv_cuda_stream own = known(NULL, true), captures;
+	uint64_t others_id, next_id;
+	pthread_t t;
+	clv_cuda_captures_add(d, 1);
+	fake_capture_own(true);
+	fake_set_current(one);
+	captures = known(NULL, true);
+	ck_assert_int_eq(pthread_create(&t, NULL, knows_own_capturing, &others_id), 0);
+	pthread_join(t, NULL);
+	clv_cuda_stream_forget(d, own.stream.id);
+	ck_assert(clv_cuda_stream_known(d, captures.stream.id, NULL));
+	ck_assert(clv_cuda_stream_known(d, others_id, NULL));
+	ck_assert_uint_eq(known(NULL, true).stream.id, captures.stream.id);
+	/* and what is of the thread and the context goes */
+	fake_set_current(zero);
+	uint64_t id = known(NULL, true).stream.id;
+	fake_capture_own(false);
+	next_id = known(NULL, true).stream.id;
+	ck_assert_uint_eq(next_id, own.stream.id);
+	clv_cuda_stream_forget(d, next_id);
+	ck_assert(!clv_cuda_stream_known(d, id, NULL));
+	clv_cuda_captures_add(d, -1);
+	finish();
+}
+END_TEST
+
+CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name,
+	   what_captures_elsewhere_under_the_name_stays_known, streams_are_told_apart, asking_again_costs_one_call,
+	   what_is_forgotten_is_asked_anew, streams_are_listed_by_context,
 	   a_stream_that_cannot_be_noted_is_not_half_known, streams_that_nobody_told_of_are_adopted_if_asked_for,
 	   an_event_is_made_where_it_is_recorded, a_record_that_fails_leaves_the_last_one,
 	   what_was_recorded_in_a_context_that_is_gone_is_complete, another_threads_default_stream_is_stood_for,
