@@ -154,7 +154,8 @@ static __attribute__((noinline)) uint64_t look_up(const void *handle)
 static inline uint64_t devices_of(const void *handle)
 {
 	uint64_t devices = 0;
-	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) || CLV_LIKELY(clv_quick_find(&quick, handle, &devices)))
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) ||
+	    CLV_LIKELY(clv_quick_find(&quick, handle, &devices)))
 		return devices;
 	return look_up(handle);
 }
@@ -575,8 +576,9 @@ static __attribute__((noinline)) CUresult launch_other(const struct clv_process 
 						       CUstream stream, bool ptsz)
 {
 	struct clv_cuda_stream s;
-	if (clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
+	if (clv_stream(p, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);
+	clv_threads_settle(p);
 	if (CLV_UNLIKELY(clv_cuda_captures(p->driver))) {
 		struct clv_capture_info now = clv_capture_info(&s);
 		if (now.status != CU_STREAM_CAPTURE_STATUS_NONE) { /* it becomes a child of what is captured */
