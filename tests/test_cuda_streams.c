@@ -619,6 +619,25 @@ START_TEST(a_capture_begins_at_last)
 }
 END_TEST
 
+/* A capture may begin, in another thread, between the question whether one does and a wait, which would break it. */
+START_TEST(a_wait_is_no_matter_for_captures)
+{
+	start();
+	clv_event e = new_event();
+	struct clv_cuda_stream s = known(NULL, false);
+	ck_assert_int_eq(d->event_record(d, e, s.stream), CLV_OK);
+	fake_finish();
+	fake_forget_calls();
+	ck_assert_int_eq(d->event_query(d, e), CLV_OK); /* those who ask see to that */
+	ck_assert_uint_eq(fake_calls("cuThreadExchangeStreamCaptureMode"), 0);
+	ck_assert_int_eq(d->event_synchronize(d, e), CLV_OK);
+	ck_assert_uint_eq(fake_calls("cuThreadExchangeStreamCaptureMode"), 2);
+	ck_assert_int_eq(fake_mode(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+	ck_assert_int_eq(d->event_destroy(d, e), CLV_OK);
+	finish();
+}
+END_TEST
+
 static void *knows_own_capturing(void *id)
 {
 	fake_set_current(zero);
@@ -663,4 +682,5 @@ CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name,
 	   a_stream_that_cannot_be_noted_is_not_half_known, streams_that_nobody_told_of_are_adopted_if_asked_for,
 	   an_event_is_made_where_it_is_recorded, a_record_that_fails_leaves_the_last_one,
 	   what_was_recorded_in_a_context_that_is_gone_is_complete, another_threads_default_stream_is_stood_for,
-	   virtual_streams_are_asked_of_their_owner, threads_come_and_go, a_capture_begins_at_last)
+	   virtual_streams_are_asked_of_their_owner, threads_come_and_go, a_capture_begins_at_last,
+	   a_wait_is_no_matter_for_captures)
