@@ -20,6 +20,7 @@ static __thread CUcontext stack[16];
 static __thread unsigned depth;
 static __thread CUstreamCaptureMode mode;
 static __thread unsigned long long per_thread_id;
+static __thread bool own_captures;
 
 void fake_reset(void)
 {
@@ -80,6 +81,11 @@ CUcontext fake_current(void)
 unsigned fake_depth(void)
 {
 	return depth;
+}
+
+void fake_capture_own(bool captures)
+{
+	own_captures = captures;
 }
 
 CUstreamCaptureMode fake_mode(void)
@@ -489,8 +495,9 @@ static CUresult fake_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus 
 	*status = CU_STREAM_CAPTURE_STATUS_NONE;
 	if (stream == CU_STREAM_LEGACY)
 		return leave(capturing(stack[depth], true) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS);
-	if (stream != CU_STREAM_PER_THREAD)
-		*status = stream->status;
+	*status = stream != CU_STREAM_PER_THREAD ? stream->status
+		  : own_captures		 ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+						 : CU_STREAM_CAPTURE_STATUS_NONE;
 	return leave(CUDA_SUCCESS);
 }
 

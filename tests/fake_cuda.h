@@ -80,6 +80,7 @@ void fake_set_current(CUcontext context);
 CUcontext fake_current(void);
 unsigned fake_depth(void); /* contexts pushed and not popped */
 CUstreamCaptureMode fake_mode(void);
+void fake_capture_own(bool captures); /* its default stream, as cuStreamIsCapturing says */
 
 CUcontext fake_context(int index, int device);
 CUstream fake_stream(int index, unsigned long long id, CUcontext context);

@@ -3,11 +3,13 @@
  * The cuda driver over fakes: which streams it knows, events, other threads' default streams, and streams that are not
  * CUDA's.
  */
+#include "../src/driver/cuda_internal.h"
 #include "../src/host/meta.h"
 #include "check_main.h"
 #include "fake_cuda.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 static struct clv_driver *d;
@@ -556,9 +558,129 @@ START_TEST(a_stream_that_captures_is_known_by_its_name)
 }
 END_TEST
 
-CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name, streams_are_told_apart,
-	   asking_again_costs_one_call, what_is_forgotten_is_asked_anew, streams_are_listed_by_context,
+/* ---- a capture begins ---- */
+
+/* Somebody sets the clock an hour ahead, and back. */
+static _Atomic long ahead;
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+	int r = __real_clock_gettime(clock, out);
+	if (clock == CLOCK_REALTIME)
+		out->tv_sec += ahead;
+	return r;
+}
+
+static _Atomic bool begun;
+
+static void *begins_a_capture(void *locked)
+{
+	*(bool *)locked = clv_cuda_capture_lock(d);
+	clv_cuda_capture_unlock(d, *(bool *)locked);
+	begun = true;
+	return NULL;
+}
+
+/* Threads that wait for the device are waited for, but not for long, whatever the time of day. */
+START_TEST(a_capture_begins_at_last)
+{
+	start();
+	pthread_rwlock_t *begins = &cuda_of(d)->begins;
+	bool locked;
+	for (int turn = 0; turn < 5; turn++) {
+		pthread_t t;
+		bool lets_go = turn == 3, free = turn == 4;
+		ahead = turn == 1 ? 3600 : turn == 2 ? -3600 : 0;
+		begun = false;
+		if (!free)
+			pthread_rwlock_rdlock(begins);
+		uint64_t before = clv_cuda_now();
+		ck_assert_int_eq(pthread_create(&t, NULL, begins_a_capture, &locked), 0);
+		if (lets_go) {
+			nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+			pthread_rwlock_unlock(begins);
+		}
+		while (!begun && clv_cuda_now() - before < 60000000000u)
+			sched_yield();
+		ck_assert_msg(begun, "turn %d: still waits after a minute", turn);
+		pthread_join(t, NULL);
+		if (!lets_go && !free) {
+			ck_assert(!locked);
+			ck_assert_uint_ge(clv_cuda_now() - before, 50000000);
+			pthread_rwlock_unlock(begins);
+		} else if (free) {
+			ck_assert(locked);
+		} else {
+			ck_assert(locked || clv_cuda_now() - before >= 100000000); /* a slow machine */
+		}
+	}
+	finish();
+}
+END_TEST
+
+/* A capture may begin, in another thread, between the question whether one does and a wait, which would break it. */
+START_TEST(a_wait_is_no_matter_for_captures)
+{
+	start();
+	clv_event e = new_event();
+	struct clv_cuda_stream s = known(NULL, false);
+	ck_assert_int_eq(d->event_record(d, e, s.stream), CLV_OK);
+	fake_finish();
+	fake_forget_calls();
+	ck_assert_int_eq(d->event_query(d, e), CLV_OK); /* those who ask see to that */
+	ck_assert_uint_eq(fake_calls("cuThreadExchangeStreamCaptureMode"), 0);
+	ck_assert_int_eq(d->event_synchronize(d, e), CLV_OK);
+	ck_assert_uint_eq(fake_calls("cuThreadExchangeStreamCaptureMode"), 2);
+	ck_assert_int_eq(fake_mode(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+	ck_assert_int_eq(d->event_destroy(d, e), CLV_OK);
+	finish();
+}
+END_TEST
+
+static void *knows_own_capturing(void *id)
+{
+	fake_set_current(zero);
+	fake_capture_own(true);
+	*(uint64_t *)id = known(NULL, true).stream.id;
+	return NULL;
+}
+
+/* The default streams of all threads have one name, in all contexts. */
+START_TEST(what_captures_elsewhere_under_the_name_stays_known)
+{
+	start();
+	struct clv_cuda_stream own = known(NULL, true), captures;
+	uint64_t others_id, next_id;
+	pthread_t t;
+	clv_cuda_captures_add(d, 1);
+	fake_capture_own(true);
+	fake_set_current(one);
+	captures = known(NULL, true);
+	ck_assert_int_eq(pthread_create(&t, NULL, knows_own_capturing, &others_id), 0);
+	pthread_join(t, NULL);
+	clv_cuda_stream_forget(d, own.stream.id);
+	ck_assert(clv_cuda_stream_known(d, captures.stream.id, NULL));
+	ck_assert(clv_cuda_stream_known(d, others_id, NULL));
+	ck_assert_uint_eq(known(NULL, true).stream.id, captures.stream.id);
+	/* and what is of the thread and the context goes */
+	fake_set_current(zero);
+	uint64_t id = known(NULL, true).stream.id;
+	fake_capture_own(false);
+	next_id = known(NULL, true).stream.id;
+	ck_assert_uint_eq(next_id, own.stream.id);
+	clv_cuda_stream_forget(d, next_id);
+	ck_assert(!clv_cuda_stream_known(d, id, NULL));
+	clv_cuda_captures_add(d, -1);
+	finish();
+}
+END_TEST
+
+CHECK_MAIN("cuda_streams", a_stream_that_captures_is_known_by_its_name,
+	   what_captures_elsewhere_under_the_name_stays_known, streams_are_told_apart, asking_again_costs_one_call,
+	   what_is_forgotten_is_asked_anew, streams_are_listed_by_context,
 	   a_stream_that_cannot_be_noted_is_not_half_known, streams_that_nobody_told_of_are_adopted_if_asked_for,
 	   an_event_is_made_where_it_is_recorded, a_record_that_fails_leaves_the_last_one,
 	   what_was_recorded_in_a_context_that_is_gone_is_complete, another_threads_default_stream_is_stood_for,
-	   virtual_streams_are_asked_of_their_owner, threads_come_and_go)
+	   virtual_streams_are_asked_of_their_owner, threads_come_and_go, a_capture_begins_at_last,
+	   a_wait_is_no_matter_for_captures)

@@ -3,7 +3,7 @@
 
 #include "../host/meta.h"
 
-static void relax(struct cuda *c, struct cuda_scope *s)
+void clv_cuda_relax_always(struct cuda *c, struct cuda_scope *s)
 {
 	if (s->exchanged)
 		return;
@@ -14,7 +14,7 @@ static void relax(struct cuda *c, struct cuda_scope *s)
 void clv_cuda_relax(struct cuda *c, struct cuda_scope *s)
 {
 	if (CLV_UNLIKELY(atomic_load_explicit(&c->captures, memory_order_relaxed)))
-		relax(c, s);
+		clv_cuda_relax_always(c, s);
 }
 
 /* The context cannot go from here until release_context(). False: it is gone. */
@@ -182,7 +182,7 @@ void clv_cuda_context_forget(struct clv_driver *cuda, CUcontext context)
 
 static CUresult synchronize(struct cuda *c, struct cuda_scope *s)
 {
-	relax(c, s); /* whether or not there is a capture now: one may begin before the call */
+	clv_cuda_relax_always(c, s); /* whether or not there is a capture now: one may begin before the call */
 	CUresult r = c->api->cuCtxSynchronize();
 	clv_cuda_leave(c, s);
 	return r;

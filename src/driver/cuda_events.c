@@ -157,6 +157,8 @@ static enum clv_result ask(struct cuda *c, const struct cuda_event *e, bool wait
 	struct cuda_scope scope = {0};
 	if (!clv_cuda_enter(c, e->context, &scope))
 		return CLV_OK;
+	if (wait) /* with no lock that a capture which begins has to take */
+		clv_cuda_relax_always(c, &scope);
 	CUresult r = wait ? CUDA_TIMED(c, CLV_CALL_event_synchronize, c->api->cuEventSynchronize(e->event))
 			  : CUDA_TIMED(c, CLV_CALL_event_query, c->api->cuEventQuery(e->event));
 	clv_cuda_leave(c, &scope);

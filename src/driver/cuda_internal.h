@@ -135,6 +135,8 @@ struct cuda_scope {
 
 /* Makes calls possible that a capture forbids in this thread; nothing while no stream captures. */
 void clv_cuda_relax(struct cuda *c, struct cuda_scope *s);
+/* The same, also of a capture that begins only now. */
+void clv_cuda_relax_always(struct cuda *c, struct cuda_scope *s);
 
 /* In a context that is known. False: it is gone. */
 bool clv_cuda_enter(struct cuda *c, struct cuda_context_ref context, struct cuda_scope *s);

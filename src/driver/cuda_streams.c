@@ -258,12 +258,14 @@ void clv_cuda_stream_forget(struct clv_driver *cuda, uint64_t id)
 	pthread_mutex_lock(&c->lock);
 	struct cuda_stream *s = find(c, id);
 	if (s) {
-		uint64_t handle = s->public.stream.handle;
+		struct cuda_stream was = *s;
 		drop(c, s);
 		/* what was met under the same name while it captured */
 		for (struct cuda_stream *x = c->unasked ? c->streams : NULL, *older; x; x = older) {
 			older = x->older;
-			if ((x->public.stream.id & CUDA_UNASKED) && x->public.stream.handle == handle)
+			if ((x->public.stream.id & CUDA_UNASKED) &&
+			    x->public.stream.handle == was.public.stream.handle &&
+			    x->public.context == was.public.context && x->thread == was.thread)
 				drop(c, x);
 		}
 		clv_cuda_new_epoch(c);

@@ -107,7 +107,7 @@ struct beginning {
 static struct beginning about_to_begin(CUstream stream, bool ptsz)
 {
 	struct beginning b = {.p = clv_process()};
-	if (!b.p || clv_cuda_stream(b.p->driver, stream, ptsz, &b.s) != CUDA_SUCCESS)
+	if (!b.p || clv_stream(b.p, stream, ptsz, &b.s) != CUDA_SUCCESS)
 		return (struct beginning){NULL};
 	clv_cuda_captures_add(b.p->driver, 1);
 	if (clv_device_usable(b.p, b.s.device))
@@ -153,7 +153,7 @@ static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
 {
 	const struct clv_process *p = clv_process_if_open();
 	struct clv_cuda_stream s;
-	bool known = p && clv_cuda_captures(p->driver) && clv_cuda_stream(p->driver, stream, ptsz, &s) == CUDA_SUCCESS;
+	bool known = p && clv_cuda_captures(p->driver) && clv_stream(p, stream, ptsz, &s) == CUDA_SUCCESS;
 	struct clv_graph_ending was = clv_graph_ends(known ? graph_of(s.stream.id) : NULL);
 	CUresult r = CLV_PASS_TWIN(ptsz, cuStreamEndCapture, stream, graph);
 	/* not every call that fails ends the capture; one from the wrong thread does */

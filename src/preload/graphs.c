@@ -679,11 +679,17 @@ static bool settle_counted(const struct clv_process *p, bool wait)
 /* Threads that settle: what one of them has taken from the books, and not given back yet, the others do not find. */
 static _Atomic unsigned settling;
 
+/* Events are asked here without a lock that a capture has to take before it begins: one that begins meanwhile would be broken
+ * by that. */
 static bool settle(const struct clv_process *p, bool wait)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool relaxed = CLV_PASS(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS;
 	atomic_fetch_add(&settling, 1);
 	bool any = settle_counted(p, wait);
 	atomic_fetch_sub(&settling, 1);
+	if (relaxed)
+		CLV_PASS(cuThreadExchangeStreamCaptureMode, &mode);
 	return any;
 }
 

@@ -25,6 +25,7 @@
  *   captures.c  captures begin and end
  *   objects.c   what tells that graphs are gone
  *   launch.c    which graphs and executables have such memory; their launches
+ *   quick.h     the same of executables that were launched lately, without a lock
  *
  * Locks, in this order: a launch lock of a device; the heap's; `lock` of graphs.c; that of the handles in launch.c. The
  * driver calls back about graphs that are gone from wherever it likes: that takes no lock.

@@ -13,6 +13,7 @@
  * during a launch, so that the order of launches is that of what is remembered.
  */
 #include "graphs.h"
+#include "quick.h"
 
 #include "../host/meta.h"
 
@@ -38,60 +39,7 @@ static struct handle *handles;
 static size_t handle_room, handle_count; /* a power of two, at most half full */
 static _Atomic bool any_handles;
 
-/* What launches look at first, without the lock: executables seen lately, a cache line of them for each value of a hash.
- * Written under it; the key is cleared before anything else changes. */
-#define QUICK_BITS 7
-#define QUICK_WAYS 4u
-static struct quick {
-	_Alignas(64) struct quick_way {
-		_Atomic(const void *) key;
-		_Atomic uint64_t devices;
-	} way[QUICK_WAYS];
-} quick[1 << QUICK_BITS];
-static unsigned quick_next; /* to be replaced, where there is no room */
-
-static struct quick *quick_of(const void *key)
-{
-	return &quick[(uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15u >> (64 - QUICK_BITS)];
-}
-
-static void quick_forget(const void *key)
-{
-	struct quick *q = quick_of(key);
-	for (unsigned i = 0; i < QUICK_WAYS; i++)
-		if (atomic_load_explicit(&q->way[i].key, memory_order_relaxed) == key)
-			atomic_store_explicit(&q->way[i].key, NULL, memory_order_seq_cst);
-}
-
-static void quick_remember(const void *key, uint64_t devices)
-{
-	struct quick *q = quick_of(key);
-	struct quick_way *w = &q->way[quick_next++ % QUICK_WAYS];
-	for (unsigned i = 0; i < QUICK_WAYS; i++) {
-		const void *there = atomic_load_explicit(&q->way[i].key, memory_order_relaxed);
-		if (!there || there == key)
-			w = &q->way[i];
-		if (there == key)
-			break;
-	}
-	atomic_store_explicit(&w->key, NULL, memory_order_seq_cst);
-	atomic_store_explicit(&w->devices, devices, memory_order_release);
-	atomic_store_explicit(&w->key, key, memory_order_release);
-}
-
-/* False: it is not there. */
-static bool quick_find(const void *key, uint64_t *devices)
-{
-	struct quick *q = quick_of(key);
-	for (unsigned i = 0; i < QUICK_WAYS; i++) {
-		struct quick_way *w = &q->way[i];
-		if (atomic_load_explicit(&w->key, memory_order_acquire) != key)
-			continue;
-		*devices = atomic_load_explicit(&w->devices, memory_order_acquire);
-		return atomic_load_explicit(&w->key, memory_order_relaxed) == key;
-	}
-	return false;
-}
+static struct clv_quick quick; /* written under the lock */
 
 /* Where a handle is or belongs. */
 static struct handle *place_of(const void *key)
@@ -142,7 +90,7 @@ static void drop_handle(const void *key)
 	struct handle *h = find_handle(key);
 	if (!h)
 		return;
-	quick_forget(key);
+	clv_quick_forget(&quick, key);
 	*h = (struct handle){NULL, 0, NULL};
 	handle_count--;
 	/* those behind it may have been pushed there by it */
@@ -160,7 +108,7 @@ static bool mark(const void *key, uint64_t devices)
 		struct handle *h = make_handle(key);
 		if (!h)
 			return false;
-		quick_forget(key);
+		clv_quick_forget(&quick, key);
 		h->devices |= devices;
 		next = h->parent;
 	}
@@ -198,7 +146,7 @@ static __attribute__((noinline)) uint64_t look_up(const void *handle)
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = find_handle(handle);
 	uint64_t devices = h ? h->devices : 0;
-	quick_remember(handle, devices);
+	clv_quick_remember(&quick, handle, devices);
 	pthread_mutex_unlock(&handles_lock);
 	return devices;
 }
@@ -206,7 +154,8 @@ static __attribute__((noinline)) uint64_t look_up(const void *handle)
 static inline uint64_t devices_of(const void *handle)
 {
 	uint64_t devices = 0;
-	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) || CLV_LIKELY(quick_find(handle, &devices)))
+	if (!atomic_load_explicit(&any_handles, memory_order_relaxed) ||
+	    CLV_LIKELY(clv_quick_find(&quick, handle, &devices)))
 		return devices;
 	return look_up(handle);
 }
@@ -394,7 +343,7 @@ static void put_back(const void *key, uint64_t devices, CUgraph parent)
 	pthread_mutex_lock(&handles_lock);
 	struct handle *h = make_handle(key);
 	if (h) {
-		quick_forget(key);
+		clv_quick_forget(&quick, key);
 		h->devices |= devices;
 		h->parent = parent;
 	}
@@ -627,8 +576,9 @@ static __attribute__((noinline)) CUresult launch_other(const struct clv_process 
 						       CUstream stream, bool ptsz)
 {
 	struct clv_cuda_stream s;
-	if (clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS)
+	if (clv_stream(p, stream, ptsz, &s) != CUDA_SUCCESS)
 		return pass_launch(exec, stream, ptsz);
+	clv_threads_settle(p);
 	if (CLV_UNLIKELY(clv_cuda_captures(p->driver))) {
 		struct clv_capture_info now = clv_capture_info(&s);
 		if (now.status != CU_STREAM_CAPTURE_STATUS_NONE) { /* it becomes a child of what is captured */

@@ -122,7 +122,7 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	const struct clv_process *p = clv_process();
 	struct clv_cuda_stream s;
 	clv_saw_more_than_plain();
-	if (!p || !out || !size || clv_cuda_stream(p->driver, stream, ptsz, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
+	if (!p || !out || !size || clv_stream(p, stream, ptsz, &s) != CUDA_SUCCESS || !clv_device_usable(p, s.device))
 		return false;
 	if (pool ? pool != default_of(s.device) : !clv_pool_is_current(s.device))
 		return false;
@@ -130,7 +130,6 @@ static bool serve(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream str
 	if (CLV_UNLIKELY(take != CLV_GRAPHS_NOT))
 		return take == CLV_GRAPHS_SERVED;
 	cleave_ptr ptr;
-	clv_threads_note(&s);
 	clv_threads_settle(p);
 	int why = cleave_alloc(p->heap, s.device, s.stream, size, &ptr);
 	if (CLV_UNLIKELY(why == -ENOMEM) && clv_reclaim(p, s.device))
@@ -167,8 +166,6 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 bool clv_pool_free(const struct clv_process *p, CUdeviceptr ptr, const struct clv_cuda_stream *s, CUresult *result)
 {
 	clv_ipc_block_freed(ptr);
-	if (s)
-		clv_threads_note(s);
 	if (clv_graphs_free(p, s, ptr, result))
 		return true;
 	if (!clv_plain_forget(ptr)) { /* of cuMemAlloc, which can be freed on a stream, too */
@@ -187,7 +184,7 @@ static CUresult free_async(CUdeviceptr ptr, CUstream stream, bool ptsz)
 	const struct clv_process *p = ptr ? clv_process_if_open() : NULL;
 	struct clv_cuda_stream s;
 	CUresult r;
-	if (p && clv_cuda_stream(p->driver, stream, ptsz, &s) == CUDA_SUCCESS && clv_pool_free(p, ptr, &s, &r))
+	if (p && clv_stream(p, stream, ptsz, &s) == CUDA_SUCCESS && clv_pool_free(p, ptr, &s, &r))
 		return r;
 	return CLV_PASS_TWIN(ptsz, cuMemFreeAsync, ptr, stream);
 }

@@ -119,12 +119,14 @@ void clv_plain_context_gone(const struct clv_process *p, CUcontext context, bool
 
 /* ---- threads ---- */
 
-/* The thread has used a stream: if that is its default stream, it ends with the thread. */
-void clv_threads_note_now(const struct clv_cuda_stream *s);
-static inline void clv_threads_note(const struct clv_cuda_stream *s)
+/* clv_cuda_stream() for the stream of a call. The default stream of a thread ends with it, so that is noted. */
+void clv_threads_note(const struct clv_cuda_stream *s);
+static inline CUresult clv_stream(const struct clv_process *p, CUstream handle, bool ptsz, struct clv_cuda_stream *out)
 {
-	if (s->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD)
-		clv_threads_note_now(s);
+	CUresult r = clv_cuda_stream(p->driver, handle, ptsz, out);
+	if (r == CUDA_SUCCESS && out->stream.handle == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD)
+		clv_threads_note(out);
+	return r;
 }
 
 /* Drops what is known of streams of threads that have ended. One load if there are few. */

@@ -53,7 +53,7 @@ static void make_key(void)
 	has_key = !pthread_key_create(&key, thread_ends);
 }
 
-void clv_threads_note_now(const struct clv_cuda_stream *s)
+void clv_threads_note(const struct clv_cuda_stream *s)
 {
 	if (s->stream.id == last_noted)
 		return;

@@ -346,7 +346,7 @@ START_TEST(others_work_beside_captures)
 	for (uintptr_t i = 0; i < 2; i++)
 		ck_assert_int_eq(pthread_create(&thread[i], NULL, work_beside, (void *)(i + 1)), 0);
 	CUgraphExec kept = NULL;
-	CUdeviceptr kept_y = 0;
+	CUdeviceptr kept_y = 0, kept_given = 0; /* what it reads is its own as long as it is launched */
 	for (unsigned i = 0; i < 60 || rounds < 20; i++) {
 		CUdeviceptr given = get(s, 4096);
 		fill(s, given, 4096, i);
@@ -365,19 +365,22 @@ START_TEST(others_work_beside_captures)
 		if (kept)
 			launch(kept, s);
 		holds(s, y, 4096, i);
-		give(s, given);
 		if (kept) {
+			holds(s, kept_y, 4096, i - 1);
 			OK(cu.cuGraphExecDestroy(kept));
 			give(s, kept_y);
+			give(s, kept_given);
 		}
 		kept = x;
 		kept_y = y;
+		kept_given = given;
 	}
 	stop = true;
 	for (int i = 0; i < 2; i++)
 		pthread_join(thread[i], NULL);
 	OK(cu.cuGraphExecDestroy(kept));
 	give(s, kept_y);
+	give(s, kept_given);
 	OK(cu.cuStreamDestroy_v2(s));
 	quiet_end();
 }
