@@ -3,6 +3,7 @@
  * The configurations of published models in $CLEAVE_SHARED/models: read, divided over 1 to 64 ranks and proved. Exits with
  * 77 if they are not there.
  */
+#include "../src/plan/backend.h"
 #include "../src/plan/coverage.h"
 #include "check_main.h"
 #include "models.h"
@@ -161,10 +162,52 @@ START_TEST(knows_the_sizes_of_layers)
 }
 END_TEST
 
+/* Backends that each model goes with at TP8, EP8 and TP32; others are refused with a reason. */
+static const struct {
+	const char *name;
+	uint32_t tp8, ep8, tp32;
+} backends_of[] = {
+	{"deepseek-v3-fp8", 4, 4, 0},   {"glm-4.5-air-fp8", 1, 1, 1},      {"gpt-oss-120b-mxfp4", 10, 10, 10},
+	{"kimi-k2-nvfp4", 7, 7, 7},     {"kimi-k2.5-int4", 1, 1, 1},       {"kimi-k3-mxfp4", 9, 9, 9},
+	{"kimi-k3-nvfp4", 7, 7, 2},     {"llama4-maverick-fp8", 1, 1, 1},  {"minimax-m2-fp8", 0, 4, 0},
+	{"mixtral-8x7b-bf16", 3, 3, 3}, {"qwen3-235b-a22b-bf16", 3, 3, 2}, {"qwen3-coder-480b-bf16", 3, 3, 2}};
+
+START_TEST(plans_or_refuses_each_backend)
+{
+	for (size_t i = 0; i < CLV_ARRAY_LEN(backends_of); i++) {
+		struct clv_model m;
+		read_large(&m, backends_of[i].name);
+		for (int k = 0; k < 3; k++) {
+			const struct clv_backend *b;
+			struct clv_shard_config c;
+			uint32_t good = 0, want = k == 2   ? backends_of[i].tp32
+						  : k == 1 ? backends_of[i].ep8
+							   : backends_of[i].tp8;
+			clv_shard_config_init(&c);
+			c.tp = k == 2 ? 32 : 8;
+			c.expert_parallel = k == 1 && m.experts % 8 == 0;
+			for (size_t n = 0; (b = clv_backend_at(n)); n++) {
+				struct clv_backend_layer l;
+				struct clv_error err = {0};
+				bool planned = clv_backend_plan(&l, b, &m, &c, CLV_SET_QUANT, c.tp - 1, &err);
+				ck_assert_msg(planned || strstr(err.text, m.path), "%s", err.text);
+				good += planned;
+				/* moe-layouts 3.3: 60.3 GB of Kimi-K3's experts a rank at TP32 */
+				if (k == 2 && !strcmp(b->name, "mxfp4-marlin") &&
+				    !strcmp(backends_of[i].name, "kimi-k3-mxfp4"))
+					ck_assert_uint_eq(l.destination_bytes * 92, 60269002752);
+			}
+			ck_assert_msg(good == want, "%s: %d: %u", backends_of[i].name, k, good);
+		}
+		clv_model_free(&m);
+	}
+}
+END_TEST
+
 static int run_tests(void)
 {
 	const TTest *const tests[] = {reads_published_models, proves_each_model_at_1_to_64_ranks,
-				      knows_the_sizes_of_layers};
+				      knows_the_sizes_of_layers, plans_or_refuses_each_backend};
 	return check_main_run("plan_models", tests, CLV_ARRAY_LEN(tests));
 }
 
