@@ -40,11 +40,6 @@ void clv_pack_fit_begin(struct clv_pack_fit *f, uint64_t *offset)
 		clv_pack_fit_put(f, p->fixed_items[k], p->items[p->fixed_items[k]].fixed, offset);
 }
 
-static uint64_t align_up(uint64_t v, uint64_t align)
-{
-	return align == 1 ? v : (v + align - 1) / align * align; /* any align, not only powers of two */
-}
-
 static void stack_on(struct clv_pack_floor *floor, const struct clv_pack_problem *p, uint32_t i, uint64_t at,
 		     uint64_t *offset, uint64_t *height)
 {
@@ -63,7 +58,7 @@ static uint64_t floor_below(const struct clv_pack_floor *floor, const struct clv
 	uint64_t at = 0;
 	for (uint32_t k = 0; k < item->range_count; k++)
 		at = clv_max_u64(at, clv_pack_floor_max(floor, r[k].lo, r[k].hi));
-	return align_up(at, item->align);
+	return clv_pack_align(item, at);
 }
 
 struct end {

@@ -70,6 +70,12 @@ static inline const struct clv_pack_range *clv_pack_ranges(const struct clv_pack
 	return p->ranges + i->range;
 }
 
+/* The lowest offset from `at` that an item can have; its alignment need be no power of two. */
+static inline uint64_t clv_pack_align(const struct clv_pack_item *i, uint64_t at)
+{
+	return i->align == 1 ? at : (at + i->align - 1) / i->align * i->align;
+}
+
 /* What an item at `at` needs of the height. */
 static inline uint64_t clv_pack_end(const struct clv_pack_problem *p, const struct clv_pack_item *i, uint64_t at)
 {

@@ -194,11 +194,6 @@ static uint32_t start_walks(const struct clv_pack_shelf *s, const struct clv_pac
 	return count;
 }
 
-static uint64_t align_up(uint64_t v, uint64_t align)
-{
-	return align == 1 ? v : (v + align - 1) / align * align; /* any align, not only powers of two */
-}
-
 static bool in_the_way(const struct clv_pack_problem *p, const struct clv_pack_item *item, const struct clv_pack_laid *l)
 {
 	const struct clv_pack_item *other = &p->items[l->item];
@@ -223,7 +218,7 @@ uint64_t clv_pack_shelf_lowest(const struct clv_pack_shelf *s, uint32_t i, uint6
 		if (l->to > at && in_the_way(s->problem, item, l)) {
 			if (l->from >= at + item->size)
 				break;
-			at = align_up(l->to, item->align);
+			at = clv_pack_align(item, l->to);
 		}
 		walk_on(s, lowest);
 		if (!lowest->laid)

@@ -30,7 +30,7 @@ static uint64_t lowest_place(const struct small *s, uint32_t i)
 			uint32_t k = (uint32_t)__builtin_ctz(rest);
 			if (s->at[k] >= at + item->size || end_of(s, k) <= at)
 				continue;
-			at = (end_of(s, k) + item->align - 1) / item->align * item->align;
+			at = clv_pack_align(item, end_of(s, k));
 			moved = true;
 		}
 	}
