@@ -508,6 +508,21 @@ void ipc_kill(struct ipc_exporter *x)
 	close(x->fd);
 }
 
+unsigned ipc_at_rest(const struct ipc_exporter *x)
+{
+	const struct ipc_order count = {.op = IPC_DESCRIPTORS};
+	unsigned least = (unsigned)ipc_tell(x, count).value;
+	for (unsigned same = 0; same < 20; same++) {
+		poll(NULL, 0, 5);
+		unsigned now = (unsigned)ipc_tell(x, count).value;
+		if (now < least) {
+			least = now;
+			same = 0;
+		}
+	}
+	return least;
+}
+
 void ipc_calm(const struct ipc_exporter *x, unsigned descriptors)
 {
 	const struct ipc_order count = {.op = IPC_DESCRIPTORS};

@@ -99,6 +99,9 @@ struct ipc_exporter ipc_start(void);
 struct ipc_answer ipc_tell(const struct ipc_exporter *x, struct ipc_order order);
 void ipc_kill(struct ipc_exporter *x); /* and waits for it */
 
+/* How many descriptors the exporter has when it is at rest: what it served before may still be open for a moment. */
+unsigned ipc_at_rest(const struct ipc_exporter *x);
+
 /* Its thread closes what is over soon, not at once: waits until it has only so many descriptors. */
 void ipc_calm(const struct ipc_exporter *x, unsigned descriptors);
 

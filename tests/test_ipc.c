@@ -63,7 +63,7 @@ START_TEST(contents)
 		sizes[i] = clv_rng_range(&rng, least, frames * G - offset) & ~7ull;
 		CUipcMemHandle h = made(&x, i, frames, offset, sizes[i]);
 		if (!i) /* the server is up */
-			theirs = (unsigned)ipc_tell(&x, (struct ipc_order){.op = IPC_DESCRIPTORS}).value;
+			theirs = ipc_at_rest(&x);
 		else
 			theirs += frames;
 		ck_assert_int_eq(cuIpcOpenMemHandle_v2(&at[i], h, 1), CUDA_SUCCESS);
@@ -148,7 +148,7 @@ START_TEST(many_frames)
 	CUdeviceptr at;
 	const unsigned frames = 333;
 	CUipcMemHandle h = made(&x, 0, frames, 4096, (frames - 1) * G);
-	const unsigned theirs = (unsigned)ipc_tell(&x, (struct ipc_order){.op = IPC_DESCRIPTORS}).value;
+	const unsigned theirs = ipc_at_rest(&x);
 	for (unsigned few = 0; few < 2; few++) {
 		unsigned descriptors = ipc_descriptors();
 		if (few) {

@@ -35,11 +35,6 @@ static void ck_serves(CUipcMemHandle h, unsigned i, unsigned frames)
 	ck_assert_int_eq(cuIpcCloseMemHandle(at), CUDA_SUCCESS);
 }
 
-static unsigned descriptors_of(const struct ipc_exporter *x)
-{
-	return (unsigned)ipc_tell(x, (struct ipc_order){.op = IPC_DESCRIPTORS}).value;
-}
-
 static int connected(const struct clv_ipc_id *token)
 {
 	struct sockaddr_un address;
@@ -96,7 +91,7 @@ START_TEST(importers_that_send_anything)
 	uint8_t noise[4096];
 	memcpy(&ours, &h, sizeof(ours));
 	ck_serves(h, 0, 70);
-	unsigned theirs = descriptors_of(&x);
+	unsigned theirs = ipc_at_rest(&x);
 	for (unsigned n = 0; n < 400; n++) {
 		int fd = connected(&ours.token);
 		for (uint64_t packets = clv_rng_below(&rng, 4); packets--;) {
@@ -153,7 +148,7 @@ START_TEST(importers_that_stay)
 	clv_ipc_patience_ms = 30000;
 	CUipcMemHandle h = made(&x, 0, 2);
 	struct clv_ipc_id token = token_of(h);
-	unsigned theirs = descriptors_of(&x);
+	unsigned theirs = ipc_at_rest(&x);
 	int idle[12];
 	for (unsigned i = 0; i < 12; i++)
 		idle[i] = connected(&token);
@@ -172,7 +167,7 @@ START_TEST(importers_that_die)
 	CUipcMemHandle h = made(&x, 0, 200);
 	struct clv_ipc_handle ours;
 	memcpy(&ours, &h, sizeof(ours));
-	unsigned theirs = descriptors_of(&x);
+	unsigned theirs = ipc_at_rest(&x);
 	for (unsigned n = 0; n < 20; n++) {
 		pid_t pid = fork();
 		if (!pid) {
