@@ -95,7 +95,7 @@ static void raise_bound(struct pack *k, struct part *part, uint64_t bound)
 	k->low = clv_max_u64(k->low, in_whole(part, part->bound));
 }
 
-/* Items first to last of the whole, which share no section with others. */
+/* `count` items of the whole from `first` on, which share no section with others. */
 static bool make_part(struct pack *k, struct part *part, uint32_t first, uint32_t count)
 {
 	*part = (struct part){.problem = k->whole, .grain = 1, .height = UINT64_MAX};
@@ -113,32 +113,28 @@ static bool make_part(struct pack *k, struct part *part, uint32_t first, uint32_
 	return part->offset != NULL;
 }
 
+/* The item behind the part that begins with `first`: the next that shares no section with those before it. */
+static uint32_t part_end(const struct clv_pack_problem *p, uint32_t first)
+{
+	uint32_t item = first, hi = p->items[first].hi;
+	for (; item < p->count && p->items[item].lo < hi; item++)
+		hi = p->items[item].hi > hi ? p->items[item].hi : hi;
+	return item;
+}
+
 static bool make_parts(struct pack *k)
 {
 	const struct clv_pack_problem *p = k->whole;
-	uint32_t parts = 0;
-	for (int pass = 0; pass < 2; pass++) {
-		uint32_t first = 0, end = 0;
-		if (pass) {
-			k->parts = calloc((size_t)parts + 1, sizeof(*k->parts));
-			if (!k->parts)
-				return false;
-		}
-		parts = 0;
-		for (uint32_t i = 0; i < p->count; i++) {
-			if (i == first || p->items[i].lo < end) {
-				end = p->items[i].hi > end ? p->items[i].hi : end;
-				continue;
-			}
-			if (pass && !make_part(k, &k->parts[k->part_count++], first, i - first))
-				return false;
-			parts++;
-			first = i;
-			end = p->items[i].hi;
-		}
-		if (first < p->count && pass && !make_part(k, &k->parts[k->part_count++], first, p->count - first))
+	size_t parts = 0;
+	for (uint32_t first = 0; first < p->count; first = part_end(p, first))
+		parts++;
+	k->parts = calloc(parts + 1, sizeof(*k->parts));
+	if (!k->parts)
+		return false;
+	for (uint32_t first = 0, next; first < p->count; first = next) {
+		next = part_end(p, first);
+		if (!make_part(k, &k->parts[k->part_count++], first, next - first))
 			return false;
-		parts += first < p->count;
 	}
 	return true;
 }
