@@ -3,15 +3,14 @@
 #include "model.h"
 #include "model_fields.h"
 #include "model_quant.h"
+#include "../base/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* The fields, by family (moe-layouts: DeepSeek/Kimi-K2/GLM/Nemotron; Qwen3; Mixtral/gpt-oss/MiniMax/Llama-4; Kimi-K3). */
 static const struct clv_field layer_count = {"the number of layers", {"num_hidden_layers"}, 1, CLV_MODEL_LAYERS_MAX};
@@ -473,40 +472,9 @@ bool clv_model_parse(struct clv_model *m, const char *path, const char *config, 
 	return good;
 }
 
-/* The whole file; *text is NULL if it does not exist and need not. */
-static bool slurp(const char *path, bool must, char **text, size_t *len, struct clv_error *err)
-{
-	struct stat st;
-	*text = NULL;
-	*len = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return (!must && errno == ENOENT) ||
-		       clv_error_set(err, "%s: cannot be opened: %s", path, strerror(errno));
-	bool good = !fstat(fd, &st) && S_ISREG(st.st_mode);
-	if (!good)
-		clv_error_set(err, "%s: is no file", path);
-	else if ((uint64_t)st.st_size > CLV_MODEL_FILE_MAX)
-		good = clv_error_set(err, "%s: has %" PRIu64 " bytes, more than a configuration can have", path,
-				     (uint64_t)st.st_size);
-	if (good && !(*text = malloc((size_t)st.st_size + 1)))
-		good = clv_error_set(err, "%s: host memory is out", path);
-	while (good && *len < (size_t)st.st_size) {
-		ssize_t n = read(fd, *text + *len, (size_t)st.st_size - *len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			good = clv_error_set(err, "%s: cannot be read: %s", path,
-					     n ? strerror(errno) : "it became shorter");
-		else
-			*len += (size_t)n;
-	}
-	close(fd);
-	return good;
-}
-
 bool clv_model_read(struct clv_model *m, const char *path, struct clv_error *err)
 {
+	static const char what[] = "a configuration";
 	struct stat st;
 	char *config_path = NULL, *quant_path = NULL, *config = NULL, *quant = NULL;
 	size_t config_len, quant_len;
@@ -527,8 +495,8 @@ bool clv_model_read(struct clv_model *m, const char *path, struct clv_error *err
 		quant_path = NULL;
 	if (!config_path || !quant_path)
 		clv_error_set(err, "%s: host memory is out", path);
-	else if (slurp(config_path, true, &config, &config_len, err) &&
-		 slurp(quant_path, false, &quant, &quant_len, err))
+	else if (clv_file_read(config_path, true, CLV_MODEL_FILE_MAX, what, &config, &config_len, err) &&
+		 clv_file_read(quant_path, false, CLV_MODEL_FILE_MAX, what, &quant, &quant_len, err))
 		good = clv_model_parse(m, config_path, config, config_len, quant_path, quant, quant_len, err);
 	free(config);
 	free(quant);
