@@ -7,27 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *clv_json_kind(const json_t *value)
-{
-	switch (json_typeof(value)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "a list";
-	case JSON_STRING:
-		return "a text";
-	case JSON_INTEGER:
-		return "a whole number";
-	case JSON_REAL:
-		return "no whole number";
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return "true or false";
-	default:
-		return "null";
-	}
-}
-
 /* "a, b or c" */
 static const char *names_text(const struct clv_field *field, char *buf, size_t len)
 {

@@ -9,9 +9,8 @@
 #ifndef CLV_MODEL_FIELDS_H
 #define CLV_MODEL_FIELDS_H
 
+#include "json_kind.h"
 #include "model.h"
-
-#include <jansson.h>
 
 struct clv_fields {
 	const char *file;
@@ -47,8 +46,5 @@ bool clv_field_flag(const struct clv_fields *f, const char *name, bool fallback,
 
 /* A sentence for m->notes. False: host memory is out, as `err` then says. */
 bool clv_model_note(struct clv_model *m, struct clv_error *err, const char *fmt, ...) CLV_PRINTF(3, 4);
-
-/* "a string", "a list", ...: what a value is, for messages. */
-const char *clv_json_kind(const json_t *value);
 
 #endif
