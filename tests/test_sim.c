@@ -681,8 +681,25 @@ START_TEST(drivers_are_opened_by_name)
 	ck_assert_int_eq(cleave_driver_open(&d, "sim:1.5GiB"), 0);
 	ck_assert_int_eq(d->device_info(d, 0, &info), CLV_OK);
 	ck_assert_uint_eq(info.total, 3 * CLV_GIB / 2);
+	uint64_t p;
+	ck_assert_int_eq(d->mem_alloc(d, &p, 100, 0), CLV_OK);
+	ck_assert_ptr_null(cleave_driver_host_address(d, p, 100));
 	cleave_driver_close(d);
-	static const char *const wrong[] = {"", "si", "sim:", "sim:x", "sim:0", "sim:-1", "simulated", "cuda:1"};
+	ck_assert_int_eq(cleave_driver_open(&d, "sim-backed:8MiB"), 0);
+	ck_assert_int_eq(d->device_info(d, 0, &info), CLV_OK);
+	ck_assert_uint_eq(info.total, 8 * CLV_MIB);
+	ck_assert_int_eq(d->mem_alloc(d, &p, 100, 0), CLV_OK);
+	ck_assert_ptr_eq(cleave_driver_host_address(d, p, 100), clv_sim_bytes(d, p, 100, NULL));
+	ck_assert_ptr_nonnull(cleave_driver_host_address(d, p, 100));
+	ck_assert_ptr_null(cleave_driver_host_address(d, p, 0));
+	ck_assert_ptr_null(cleave_driver_host_address(NULL, p, 100));
+	ck_assert_int_eq(d->mem_free(d, p), CLV_OK);
+	ck_assert_ptr_null(cleave_driver_host_address(d, p, 100));
+	cleave_driver_close(d);
+	ck_assert_int_eq(cleave_driver_open(&d, "sim-backed"), 0);
+	cleave_driver_close(d);
+	static const char *const wrong[] = {"", "si", "sim:", "sim:x", "sim:0", "sim:-1", "simulated", "cuda:1",
+					   "sim-backed:", "sim-backed:0", "sim-backe", "sim-backed1GiB"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(wrong); i++) {
 		d = (cleave_driver *)&d;
 		ck_assert_msg(cleave_driver_open(&d, wrong[i]) < 0, "'%s'", wrong[i]);

@@ -47,9 +47,10 @@ typedef struct cleave_stream {
 #define CLEAVE_STREAM_ANY ((cleave_stream){UINT64_MAX, 0})
 #endif
 
-/* Opens a driver by name: "cuda" (libcuda.so.1), "sim" or "sim:SIZE" (a simulated device of that capacity). Returns -EINVAL
- * for another name, -ENODEV if there is no libcuda.so.1, no device, or a version that was not tested. Close with
- * cleave_driver_close() after every heap on it.
+/* Opens a driver by name: "cuda" (libcuda.so.1), "sim" or "sim:SIZE" (a simulated device of that capacity), "sim-backed" or
+ * "sim-backed:SIZE" (the same with host memory behind what is allocated, as much as is written to). Returns -EINVAL for another
+ * name, -ENODEV if there is no libcuda.so.1, no device, or a version that was not tested. Close with cleave_driver_close()
+ * after every heap on it.
  *
  * "cuda" makes no context: the program has one on each device that it uses before it calls the heap, and keeps it until
  * the heap is closed. `handle` of a stream is its CUstream (0 or 1: the legacy default stream, 2: the thread's own), `id`
@@ -57,6 +58,11 @@ typedef struct cleave_stream {
  * of. */
 CLEAVE_API int cleave_driver_open(cleave_driver **out, const char *name);
 CLEAVE_API void cleave_driver_close(cleave_driver *driver);
+
+/* Where the host finds `size` bytes at a device address, for programs that try themselves out without a GPU: the bytes of
+ * a live block of a "sim-backed" driver, until the block is freed. NULL: the driver is another one, or not all of the bytes are
+ * allocated. */
+CLEAVE_API void *cleave_driver_host_address(cleave_driver *driver, cleave_ptr ptr, size_t size);
 
 /* Opens a heap over `driver` (borrowed). `settings` is "key:value,..." (NULL or "" for the defaults; `cleave
  * help settings` lists the keys: those of the heap). An unknown key, one of programs under Cleave only, or a bad value is

@@ -6,6 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+/* What follows the beginning of a text; NULL: it begins in another way. */
+static const char *after(const char *text, const char *beginning)
+{
+	size_t len = strlen(beginning);
+	return strncmp(text, beginning, len) == 0 ? text + len : NULL;
+}
+
 int cleave_driver_open(cleave_driver **out, const char *name)
 {
 	if (!out)
@@ -18,13 +25,13 @@ int cleave_driver_open(cleave_driver **out, const char *name)
 		return *out ? 0 : -ENODEV;
 	}
 	struct clv_sim_config config = {0};
-	if (strncmp(name, "sim:", 4) == 0) {
-		/* 0 would mean the default capacity */
-		if (!clv_size_parse(name + 4, &config.capacity) || !config.capacity)
-			return -EINVAL;
-	} else if (strcmp(name, "sim") != 0) {
+	const char *rest = after(name, "sim-backed");
+	config.backing = rest != NULL;
+	if (!rest && !(rest = after(name, "sim")))
 		return -EINVAL;
-	}
+	/* 0 would mean the default capacity */
+	if (*rest && (*rest != ':' || !clv_size_parse(rest + 1, &config.capacity) || !config.capacity))
+		return -EINVAL;
 	*out = clv_sim_open(&config);
 	return *out ? 0 : -ENOSPC;
 }
@@ -33,4 +40,10 @@ void cleave_driver_close(cleave_driver *driver)
 {
 	if (driver)
 		driver->close(driver);
+}
+
+void *cleave_driver_host_address(cleave_driver *driver, cleave_ptr ptr, size_t size)
+{
+	/* of those that cleave_driver_open() makes, sim is the one with addresses on the host */
+	return driver && size && strcmp(driver->name, "sim") == 0 ? clv_sim_bytes(driver, ptr, size, NULL) : NULL;
 }
