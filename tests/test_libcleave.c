@@ -4,6 +4,9 @@
  * needs libc alone, and works. CLEAVE_LIBRARY and CLEAVE_INCLUDE say where it and its headers are.
  */
 #include <cleave/heap.h>
+#include <cleave/plan.h>
+
+#include "plan_sample.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_NAMES = 256, NAME = 128 };
 
@@ -122,6 +126,8 @@ START_TEST(works_when_opened_at_run_time)
 	FIND(cleave_alloc);
 	FIND(cleave_free);
 	FIND(cleave_heap_get_stats);
+	FIND(cleave_plan_load);
+	FIND(cleave_plan_close);
 	ck_assert(p_cleave_driver_open && p_cleave_driver_close && p_cleave_heap_open && p_cleave_heap_close);
 	ck_assert(p_cleave_alloc && p_cleave_free && p_cleave_heap_get_stats);
 	cleave_driver *driver;
@@ -144,6 +150,17 @@ START_TEST(works_when_opened_at_run_time)
 		ck_assert_int_eq(p_cleave_free(heap, p[i], s), 0);
 	p_cleave_heap_close(heap);
 	p_cleave_driver_close(driver);
+	/* what reads plans is opened with the first of them */
+	cleave_plan *plan;
+	char path[] = "/tmp/cleave-plan-XXXXXX";
+	int fd = mkstemp(path);
+	ck_assert_int_eq((int)write(fd, sample_plan, sizeof(sample_plan) - 1), (int)sizeof(sample_plan) - 1);
+	close(fd);
+	ck_assert(p_cleave_plan_load && p_cleave_plan_close);
+	ck_assert_ptr_null(dlopen("libjansson.so.4", RTLD_NOW | RTLD_NOLOAD));
+	ck_assert_msg(p_cleave_plan_load(&plan, path, why, sizeof(why)) == 0, "%s", why);
+	unlink(path);
+	p_cleave_plan_close(plan);
 	ck_assert_int_eq(dlclose(lib), 0);
 }
 END_TEST

@@ -7,9 +7,16 @@
  * Garey and Johnson, "Computers and Intractability", SR2.) The least conceivable height is the largest total that is live
  * at one time; it can often be reached.
  *
- * Units: sizes, offsets and heights are in one unit of the caller's choice (bytes, mostly), times in another (events, steps, ...).
- * Errors: functions return 0 or a negative errno: -EINVAL (an argument makes no sense), -ENOSPC (host memory).
- * Thread-safety: no function keeps state between calls; any may be called from any thread.
+ * Units of packing: sizes, offsets and heights are in one unit of the caller's choice (bytes, mostly), times in another
+ * (events, steps, ...).
+ *
+ * Plans of `cleave plan` say which buffers each mixture-of-experts layer of a model needs after its weights have been
+ * converted. Here a program loads such a file, has the buffers made in a heap, and fills them expert by expert; the books
+ * of what is filled are kept for it. Units: bytes; shapes and strides are in elements.
+ *
+ * Errors: functions return 0 or a negative errno: -EINVAL (an argument makes no sense), -ENOSPC (host memory), and what is
+ * said at each.
+ * Thread-safety: every function may be called from any thread, except cleave_plan_close, which nothing may race.
  */
 #ifndef CLEAVE_PLAN_H
 #define CLEAVE_PLAN_H
@@ -67,6 +74,127 @@ typedef struct cleave_pack_result {
  * (2^29). On any error offsets and *result are left alone. */
 CLEAVE_API int cleave_pack(const cleave_pack_buffer *buffers, size_t count, const cleave_pack_settings *settings,
 			   uint64_t *offsets, cleave_pack_result *result, char *why, size_t why_len);
+
+/* ---- plans of `cleave plan` ---- */
+
+#define CLEAVE_PLAN_DIMS 8
+#define CLEAVE_PLAN_ALL UINT32_MAX
+
+/* Types of elements, as PyTorch has them. Weights of 4 bits lie two in a byte or eight in an int32, and are of that type. */
+enum cleave_dtype {
+	CLEAVE_DTYPE_NONE,
+	CLEAVE_DTYPE_UINT8,
+	CLEAVE_DTYPE_INT8,
+	CLEAVE_DTYPE_INT16,
+	CLEAVE_DTYPE_INT32,
+	CLEAVE_DTYPE_INT64,
+	CLEAVE_DTYPE_FLOAT16,
+	CLEAVE_DTYPE_BFLOAT16,
+	CLEAVE_DTYPE_FLOAT32,
+	CLEAVE_DTYPE_FLOAT64,
+	CLEAVE_DTYPE_FLOAT8_E4M3FN,
+	CLEAVE_DTYPE_FLOAT8_E5M2,
+	CLEAVE_DTYPE_FLOAT8_E8M0FNU
+};
+
+/* "bfloat16" and 16; NULL and 0 if there is no such type. */
+CLEAVE_API const char *cleave_dtype_name(enum cleave_dtype dtype);
+CLEAVE_API uint32_t cleave_dtype_bits(enum cleave_dtype dtype);
+
+typedef struct cleave_plan cleave_plan;
+
+/* Reads a plan. On an error *out is NULL and `why` (may be NULL; why_len bytes) gets a sentence that names the file, the
+ * member and what was expected. -EINVAL: the file cannot be read, or is no plan. -ELIBACC: libjansson.so.4, which reads it,
+ * cannot be opened. */
+CLEAVE_API int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_len);
+
+/* Frees the memory of every layer, in the order of the stream that the plan was bound with. Before cleave_heap_close. */
+CLEAVE_API void cleave_plan_close(cleave_plan *plan);
+
+/* What the file says. Texts are the plan's own and stay until it is closed; one that the file lacks is "". */
+typedef struct cleave_plan_info {
+	const char *path, *model, *backend, *strategy;
+	uint32_t rank;
+	uint32_t moe_layers; /* of the model */
+	uint32_t layers;     /* of them, those of this rank, which the functions below number from 0 */
+	uint32_t experts;    /* of this rank, numbered from 0 */
+	uint32_t buffers;    /* of a layer */
+	uint64_t layer_bytes; /* of the buffers of a layer */
+	uint64_t reserved[8];
+} cleave_plan_info;
+
+CLEAVE_API int cleave_plan_get_info(const cleave_plan *plan, cleave_plan_info *out);
+
+/* A buffer. It consists of `experts` runs of `expert_bytes` each, which are filled one by one: those of the rank's experts; or
+ * one run, if it is not divided by experts. */
+typedef struct cleave_plan_buffer {
+	const char *name;   /* the plan's own */
+	cleave_ptr address; /* a multiple of 512; 0: it has no memory */
+	uint64_t bytes;
+	uint64_t shape[CLEAVE_PLAN_DIMS], strides[CLEAVE_PLAN_DIMS]; /* in elements; only the first `dims` are used */
+	uint32_t dims;
+	enum cleave_dtype dtype;
+	uint32_t dtype_bits;
+	uint32_t experts;
+	uint64_t expert_bytes;
+	uint32_t zeroed; /* 1: parts of it are padding, so it must be filled with zeros before its experts are */
+	uint32_t unused;
+	uint64_t reserved[8];
+} cleave_plan_buffer;
+
+/* The i-th buffer of every layer, without memory. -ENOENT: there are no more. */
+CLEAVE_API int cleave_plan_describe(const cleave_plan *plan, uint32_t index, cleave_plan_buffer *out);
+
+/* From now on the memory of layers comes from `heap` (borrowed; it outlives the plan), on that device and in the order of that
+ * stream. For the first `ahead` layers (CLEAVE_PLAN_ALL: for all) it is taken at once, for each other layer when that is first
+ * asked for.
+ *
+ * A conversion from sources that lie in the same heap, each layer's sources freed when its buffers are filled, needs room for
+ * one layer more than the sources: bind with `ahead` 1 before the sources are loaded, and that room is held from the start;
+ * each further layer then fits where the sources of the one before it were.
+ *
+ * -EALREADY: it is bound. -ENOMEM: device memory is out (cleave_heap_last_failure explains); like on every error, the plan
+ * is then not bound and holds no memory. */
+CLEAVE_API int cleave_plan_bind(cleave_plan *plan, cleave_heap *heap, int device, cleave_stream stream, uint32_t ahead);
+
+/* The same with memory from elsewhere. The functions answer as cleave_alloc and cleave_free; they are called under the plan's
+ * lock, so they must not call the plan. */
+typedef struct cleave_plan_memory {
+	int (*alloc)(void *arg, int device, cleave_stream stream, size_t size, cleave_ptr *out);
+	int (*free)(void *arg, cleave_ptr ptr, cleave_stream stream);
+	void *arg;
+} cleave_plan_memory;
+
+CLEAVE_API int cleave_plan_bind_memory(cleave_plan *plan, const cleave_plan_memory *memory, int device, cleave_stream stream,
+				       uint32_t ahead);
+
+/* Takes the memory of a layer, all buffers or none, unless it has it. What is in it is undefined. Errors of the functions that
+ * need a layer's memory: -ENXIO: the plan is not bound; -EINVAL: there is no such layer; -ENOMEM and others: of the heap. */
+CLEAVE_API int cleave_plan_take_layer(cleave_plan *plan, uint32_t layer);
+
+/* Gives the memory of a layer back, in the order of `stream`; what was filled is forgotten. The caller uses none of its addresses
+ * any more. -EINVAL: it has none. -EIO: some buffers could not be freed, and the layer keeps them; to be tried again. */
+CLEAVE_API int cleave_plan_release_layer(cleave_plan *plan, uint32_t layer, cleave_stream stream);
+
+/* A buffer of a layer by its name; takes the layer's memory if need be. -ENOENT: the plan has no buffer of that name. */
+CLEAVE_API int cleave_plan_get_buffer(cleave_plan *plan, uint32_t layer, const char *name, cleave_plan_buffer *out);
+
+/* Where an expert of a buffer lies, for the caller to write all its bytes there; it counts as filled from now on. Takes the
+ * layer's memory if need be. `bytes` may be NULL. -EEXIST: it was filled before; *address and *bytes are set all the same.
+ * -EINVAL: there is no such expert; -ENOENT as above. */
+CLEAVE_API int cleave_plan_fill_expert(cleave_plan *plan, uint32_t layer, const char *name, uint32_t expert, cleave_ptr *address,
+				       uint64_t *bytes);
+
+/* The expert was not filled after all, or is to be filled anew. -ENOENT also if it does not count as filled. */
+CLEAVE_API int cleave_plan_unfill_expert(cleave_plan *plan, uint32_t layer, const char *name, uint32_t expert);
+
+/* How many experts of a buffer are not filled yet, or a negative errno (-EINVAL, -ENOENT). The first `room` of them are
+ * written to `experts` (may be NULL if room is 0). Takes no memory: of a layer without, none is filled. */
+CLEAVE_API int64_t cleave_plan_missing(cleave_plan *plan, uint32_t layer, const char *name, uint32_t *experts, size_t room);
+
+/* 0: every expert of every buffer of the layer is filled. -ENODATA: not so, and `why` (may be NULL; why_len bytes) gets
+ * a sentence that names the buffers, how many experts are missing in each, and the first of them. */
+CLEAVE_API int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *why, size_t why_len);
 
 #ifdef __cplusplus
 }
