@@ -146,6 +146,26 @@ CLEAVE_API int cleave_heap_last_failure(cleave_heap *heap, int device, cleave_fa
  * length as snprintf does. */
 CLEAVE_API int cleave_failure_print(const cleave_failure *failure, char *buf, size_t len);
 
+/* What is at a run of mapped addresses of a heap. */
+#define CLEAVE_BLOCK_LIVE 1
+#define CLEAVE_BLOCK_PENDING 2 /* free, but work of its stream may still use it */
+#define CLEAVE_BLOCK_FREE 3
+
+typedef struct cleave_block {
+	cleave_ptr address;
+	uint64_t bytes;     /* that it takes */
+	uint64_t requested; /* of them, what was asked for; 0 if it is not live */
+	uint64_t stream_id; /* allocated on, or free in the order of; of CLEAVE_STREAM_ANY: UINT64_MAX */
+	uint32_t state;
+	uint32_t reserved;
+} cleave_block;
+
+/* All that a heap has mapped on a device, by address: blocks, live and free, without gaps wherever memory is mapped without
+ * them. The first `room` are written to `out` (may be NULL if room is 0), and *count says how many there are. A snapshot under
+ * the device's lock, exact but for blocks of up to 32 KiB that other threads allocate or free meanwhile. Costs a walk
+ * over all blocks. */
+CLEAVE_API int cleave_heap_blocks(cleave_heap *heap, int device, cleave_block *out, size_t room, size_t *count);
+
 /* Walks every structure and compares it with the books; for tests and debugging. 0, or -EINVAL with a sentence in `why`. */
 CLEAVE_API int cleave_heap_check(cleave_heap *heap, char *why, size_t why_len);
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is mapped, block by block, for people who look at memory.
+ */
+#include "arena.h"
+#include "slab.h"
+#include "space.h"
+#include "streams.h"
+
+#include <errno.h>
+
+struct list {
+	cleave_block *out;
+	size_t room, count;
+	cleave_block last; /* not written yet: the next may be one with it; bytes 0: none */
+};
+
+static void write_last(struct list *l)
+{
+	if (!l->last.bytes)
+		return;
+	if (l->count < l->room)
+		l->out[l->count] = l->last;
+	l->count++;
+	l->last.bytes = 0;
+}
+
+/* Free memory that is side by side, and alike, is one block. */
+static void add(struct list *l, const cleave_block *b)
+{
+	cleave_block *last = &l->last;
+	if (last->bytes && b->state != CLEAVE_BLOCK_LIVE && last->state == b->state &&
+	    last->stream_id == b->stream_id && last->address + last->bytes == b->address) {
+		last->bytes += b->bytes;
+		return;
+	}
+	write_last(l);
+	*last = *b;
+}
+
+static void add_slab(struct list *l, const struct clv_slab *s, uint64_t stream)
+{
+	for (unsigned i = 0; i < s->slots; i++) {
+		uint64_t requested = atomic_load_explicit(&s->requested[i], memory_order_relaxed);
+		add(l, &(cleave_block){.address = s->addr + (uint64_t)i * s->slot_size,
+				       .bytes = s->slot_size,
+				       .requested = requested,
+				       .stream_id = stream,
+				       .state = requested ? CLEAVE_BLOCK_LIVE : CLEAVE_BLOCK_FREE});
+	}
+	uint64_t end = s->addr + (uint64_t)s->slots * s->slot_size;
+	uint64_t rest = s->addr + ((uint64_t)s->units << CLV_UNIT_SHIFT) - end;
+	if (rest)
+		add(l, &(cleave_block){.address = end, .bytes = rest, .stream_id = stream, .state = CLEAVE_BLOCK_FREE});
+}
+
+static void add_chunk(struct list *l, const struct clv_arena *a, const struct clv_extent *e)
+{
+	const struct clv_chunk *c = clv_pagemap_chunk(&a->pages, e->addr);
+	uint64_t stream = a->slots[c->slot]->stream.id;
+	for (unsigned u = 0; u < CLV_UNITS; u++) {
+		const struct clv_slab *s = c->units[u];
+		if (!s)
+			add(l, &(cleave_block){.address = e->addr + ((uint64_t)u << CLV_UNIT_SHIFT),
+					       .bytes = (uint64_t)1 << CLV_UNIT_SHIFT,
+					       .stream_id = stream,
+					       .state = CLEAVE_BLOCK_FREE});
+		else if (s->first_unit == u)
+			add_slab(l, s, stream);
+	}
+}
+
+static void add_extent(struct list *l, const struct clv_arena *a, const struct clv_extent *e)
+{
+	cleave_block b = {.address = e->addr, .bytes = e->size};
+	if (e->kind == CLV_LIVE && e->chunk) {
+		add_chunk(l, a, e);
+	} else if (e->kind == CLV_LIVE) {
+		b.requested = e->live.requested;
+		b.stream_id = a->slots[e->slot]->stream.id;
+		b.state = CLEAVE_BLOCK_LIVE;
+		add(l, &b);
+	} else if (e->kind == CLV_HOLE) {
+		b.stream_id = a->slots[e->slot]->stream.id;
+		b.state = clv_slot_passed(a, e->slot, e->hole.seq) ? CLEAVE_BLOCK_FREE : CLEAVE_BLOCK_PENDING;
+		add(l, &b);
+	}
+}
+
+/* Ranges are in no order; there are few. */
+static const struct clv_range *next_range(const struct clv_arena *a, const struct clv_range *after)
+{
+	const struct clv_range *next = NULL;
+	for (const struct clv_range *r = a->ranges; r; r = r->next)
+		if ((!after || r->addr > after->addr) && (!next || r->addr < next->addr))
+			next = r;
+	return next;
+}
+
+int cleave_heap_blocks(cleave_heap *heap, int device, cleave_block *out, size_t room, size_t *count)
+{
+	if (!heap || !count || (room && !out) || device < 0 || device >= heap->devices)
+		return -EINVAL;
+	*count = 0;
+	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	if (!a) /* never used */
+		return 0;
+	struct list l = {.out = out, .room = room};
+	pthread_mutex_lock(&a->lock);
+	for (const struct clv_range *r = next_range(a, NULL); r; r = next_range(a, r))
+		for (const struct clv_extent *e = r->first; e; e = e->next)
+			add_extent(&l, a, e);
+	pthread_mutex_unlock(&a->lock);
+	write_last(&l);
+	*count = l.count;
+	return 0;
+}
