@@ -138,7 +138,7 @@ typedef struct cleave_plan_buffer {
 	uint32_t experts;
 	uint64_t expert_bytes;
 	uint32_t zeroed; /* 1: parts of it are padding, so it must be filled with zeros before its experts are */
-	uint32_t unused;
+	uint32_t same;   /* 1: the conversion leaves it as it was loaded, so it needs no source beside it */
 	uint64_t reserved[8];
 } cleave_plan_buffer;
 

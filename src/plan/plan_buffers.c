@@ -102,7 +102,8 @@ static void describe(const struct clv_plan_file_buffer *b, cleave_plan_buffer *o
 				    .dtype_bits = cleave_dtype_bits(b->dtype),
 				    .experts = b->experts,
 				    .expert_bytes = b->expert_bytes,
-				    .zeroed = b->zeroed};
+				    .zeroed = b->zeroed,
+				    .same = b->same};
 	memcpy(out->shape, b->shape, sizeof(b->shape));
 	memcpy(out->strides, b->strides, sizeof(b->strides));
 }

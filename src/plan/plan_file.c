@@ -239,7 +239,7 @@ static bool read_buffer(struct reader *r, const struct clv_plan_file *f, struct 
 	uint64_t least;
 	char buf[256];
 	if (!name_of(r, b->name) || !read_shape(r, b) || !read_dtype(r, b) || !flag(r, "zeroed", &b->zeroed) ||
-	    !whole(r, "bytes", 1, CLV_PLAN_BYTES_MAX, 0, &b->bytes))
+	    !flag(r, "same", &b->same) || !whole(r, "bytes", 1, CLV_PLAN_BYTES_MAX, 0, &b->bytes))
 		return false;
 	for (const struct clv_plan_file_buffer *other = f->buffers; other < b; other++)
 		if (!strcmp(other->name, b->name))

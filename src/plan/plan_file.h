@@ -30,6 +30,7 @@ struct clv_plan_file_buffer {
 	uint32_t experts;      /* runs of equal length that it consists of: the rank's experts, or 1 */
 	uint64_t expert_bytes; /* of such a run */
 	bool zeroed;           /* to be filled with zeros before its experts are: parts of it are padding */
+	bool same;             /* the conversion leaves it as it was loaded */
 };
 
 /* Room for `count` requests of `bytes`, after the first `after_n` of them. */
