@@ -118,12 +118,12 @@ START_TEST(a_driver_that_lacks_functions)
 }
 END_TEST
 
-/* List, table and exports are one: every hook is exported, and nothing else but dlsym. */
+/* List, table and exports are one: every hook is exported, and nothing else but dlsym and what tells of the heap. */
 START_TEST(what_is_exported_is_the_list)
 {
 	static const char *const names[] = {
 #define CLV_HOOK_NAME_(name) #name,
-		CLV_HOOKS "dlsym"
+		CLV_HOOKS "dlsym", "cleave_preload_table"
 #undef CLV_HOOK_NAME_
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)

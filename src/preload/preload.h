@@ -14,6 +14,7 @@
  *   graphs    memory allocated while a stream captures
  *   ipc       our memory in other processes
  *   report    what is said on stderr
+ *   table     what the program is told of its heap
  *
  * A hook passes its call on whenever there is no heap (state), so that without a GPU, under CLEAVE_CONF=off, in the child
  * of a fork and with a driver we do not know everything is as without this library. Nothing here aborts, prints to
