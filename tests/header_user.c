@@ -5,6 +5,8 @@
  */
 #include <cleave/heap.h>
 #include <cleave/plan.h>
+#include <cleave/preload.h>
+#include <cleave/torch.h>
 
 int use(cleave_heap *heap);
 int use_plan(uint64_t *offset);
