@@ -229,16 +229,9 @@ def _dtype(of):
 
 # ---- DLPack ----
 
-class _Managed(ctypes.Structure):
-    """DLManagedTensor; its members are DLTensor's up to byte_offset."""
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int), ("device_id", ctypes.c_int), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-_CAPSULE = b"dltensor"
-CPU, CUDA = 1, 2  # DLDeviceType
+_KINDS.update(u8=ctypes.c_uint8, u16=ctypes.c_uint16, list=ctypes.POINTER(ctypes.c_int64))
+_TENSOR = "ptr data, int device_type device_id ndim, u8 code bits, u16 lanes, list shape strides, u64 byte_offset"  # DLTensor
+_Managed, _Versioned = _struct(_TENSOR + ", ptr context deleter"), _struct("u32 major minor, ptr context deleter, u64 flags, " + _TENSOR)
 _exports = {}     # by address of the managed tensor: what must live until its deleter is called
 
 
@@ -250,8 +243,9 @@ def _delete(address):
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop(capsule):
     """A capsule that nobody took: its name is still the one that it was made with."""
-    if ctypes.pythonapi.PyCapsule_IsValid(capsule, _CAPSULE):
-        _exports.pop(ctypes.pythonapi.PyCapsule_GetPointer(capsule, _CAPSULE), None)
+    for name in (b"dltensor", b"dltensor_versioned"):
+        if ctypes.pythonapi.PyCapsule_IsValid(capsule, name):
+            _exports.pop(ctypes.pythonapi.PyCapsule_GetPointer(capsule, name), None)
 
 
 ctypes.pythonapi.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
@@ -318,7 +312,7 @@ class Array:
         return Array(self._owner, self.address, (self.dtype.size * math.prod(self.shape),), (1,), dtype)
 
     def __dlpack_device__(self):
-        return (CPU, 0) if self._owner.heap.host else (CUDA, self._owner.device)
+        return (1, 0) if self._owner.heap.host else (2, self._owner.device)  # kDLCPU, kDLCUDA
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         if copy:
@@ -329,11 +323,16 @@ class Array:
             _order(self._owner.stream.handle, 1 if stream is None else stream)
         dims = ctypes.c_int64 * max(len(self.shape), 1)
         shape, strides = dims(*self.shape), dims(*self.strides)
-        managed = _Managed(self._data(), *self.__dlpack_device__(), len(self.shape), self.dtype.code, self.dtype.size * 8, 1,
-                           shape, strides, 0, None, ctypes.cast(_delete, ctypes.c_void_p))
+        kind, name, more = _Managed, b"dltensor", {}
+        if max_version is not None and max_version[0] >= 1:
+            kind, name, more = _Versioned, b"dltensor_versioned", {"major": 1, "minor": 1}
+        device_type, device_id = self.__dlpack_device__()
+        managed = kind(data=self._data(), device_type=device_type, device_id=device_id, ndim=len(self.shape), code=self.dtype.code,
+                       bits=self.dtype.size * 8, lanes=1, shape=shape, strides=strides,
+                       deleter=ctypes.cast(_delete, ctypes.c_void_p), **more)
         address = ctypes.addressof(managed)
-        _exports[address] = (managed, shape, strides, self._owner)
-        return ctypes.pythonapi.PyCapsule_New(address, _CAPSULE, ctypes.cast(_drop, ctypes.c_void_p))
+        _exports[address] = (managed, shape, strides, self._owner, name)
+        return ctypes.pythonapi.PyCapsule_New(address, name, ctypes.cast(_drop, ctypes.c_void_p))
 
     def torch(self):
         """A tensor that shares this memory, in the order of PyTorch's current stream."""
@@ -671,10 +670,6 @@ class _PoolStandIn:
         if allocator is not None:
             raise CleaveError("a MemPool with an allocator of its own needs PyTorch's native backend: cleave run --native")
         self.id, self.allocator = (0, 0), None
-
-    def snapshot(self, *_, **__):
-        """No memory is this pool's."""
-        return []
 
 
 _patched = []  # (module, name, what was there)

@@ -186,15 +186,15 @@ class Plans(Scratch):
 
 class Consumer:
     """Takes a capsule as DLPack's consumers do."""
-    name = b"used_dltensor"
 
-    def __init__(self, capsule):
-        api = ctypes.pythonapi
-        address = api.PyCapsule_GetPointer(id(capsule), b"dltensor")
+    def __init__(self, capsule, versioned=False):
+        api, name = ctypes.pythonapi, b"dltensor_versioned" if versioned else b"dltensor"
         api.PyCapsule_SetName.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        self.address = api.PyCapsule_GetPointer(id(capsule), name)
+        self.name = b"used_" + name
         api.PyCapsule_SetName(id(capsule), self.name)
-        self.address = address
-        self.managed = cleave_torch._Managed.from_address(address)
+        kind = cleave_torch._Versioned if versioned else cleave_torch._Managed
+        self.managed = kind.from_address(self.address)
 
     def done(self):
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.managed.deleter)(self.address)
@@ -204,10 +204,15 @@ class Arrays(Scratch):
     def test_dlpack(self):
         plan = self.bound()
         codes = {"uint8": (1, 8), "float8_e4m3fn": (10, 8), "bfloat16": (4, 16), "int32": (0, 32), "float32": (2, 32)}
-        for name, described in plan.buffers.items():
-            buffer = plan.layer(0)[name]
-            taken = Consumer(buffer.__dlpack__(stream=None, max_version=(1, 1)))
+        # offsets as the header of DLPack has them on 64 bits
+        self.assertEqual((cleave_torch._Managed.shape.offset, cleave_torch._Managed.context.offset), (24, 48))
+        self.assertEqual((cleave_torch._Versioned.flags.offset, cleave_torch._Versioned.data.offset), (24, 32))
+        for name, versioned in [(name, versioned) for name in plan.buffers for versioned in (False, True)]:
+            buffer, described = plan.layer(0)[name], plan.buffers[name]
+            taken = Consumer(buffer.__dlpack__(stream=None, max_version=(1, 3) if versioned else (0, 8)), versioned)
             tensor = taken.managed
+            if versioned:
+                self.assertEqual((tensor.major, tensor.minor, tensor.flags), (1, 1, 0))
             self.assertEqual((tensor.device_type, tensor.device_id), (1, 0))
             self.assertEqual(buffer.__dlpack_device__(), (1, 0))
             self.assertEqual((tensor.code, tensor.bits, tensor.lanes), (*codes[described.dtype.name], 1))
@@ -233,10 +238,11 @@ class Arrays(Scratch):
 
     def test_a_capsule_that_nobody_takes(self):
         heap = cleave_torch.Heap("sim-backed:64MiB")
-        capsule = heap.empty(10).__dlpack__()
-        self.assertEqual((live(heap), len(cleave_torch._exports)), (1, 1))
-        del capsule
-        self.assertEqual((live(heap), len(cleave_torch._exports)), (0, 0))
+        for version in (None, (1, 0)):
+            capsule = heap.empty(10).__dlpack__(max_version=version)
+            self.assertEqual((live(heap), len(cleave_torch._exports)), (1, 1))
+            del capsule
+            self.assertEqual((live(heap), len(cleave_torch._exports)), (0, 0))
 
     def test_array_interface(self):
         heap = cleave_torch.Heap("sim-backed:64MiB")
