@@ -81,7 +81,7 @@ _Stats = _struct("u64 held_bytes held_peak_bytes live_bytes live_peak_bytes roun
                  "cached_bytes largest_hole_bytes frames live_blocks free_blocks allocs frees failures splits merges frames_created "
                  "frames_released frames_moved device_waits host_waits event_polls limit_bytes headroom_bytes metadata_bytes "
                  "metadata_in_jemalloc, u64*8 reserved")
-_Failure = _struct("u64 number, u64*19 rest")  # only handed on to be printed
+_Failure = _struct("u64 number, u64*20 rest")  # only handed on to be printed
 _Block = _struct("u64 address bytes requested stream_id, u32 state reserved")
 _Info = _struct("text path model backend strategy, u32 rank moe_layers layers experts buffers, u64 layer_bytes, u64*8 reserved")
 _Buffer = _struct("text name, u64 address bytes, u64*8 shape strides, u32 dims, int dtype, u32 dtype_bits experts, u64 expert_bytes, "

@@ -2,7 +2,7 @@
 """scripts/cleave_torch.py without a GPU and without PyTorch: plans over a simulated device with memory, the capsules that DLPack's
 consumers get, and, on the test double of libcuda.so.1, regions, stand-ins and streams under a module that answers as
 PyTorch does. Usage: test_cleave_torch.py SCRIPT; CLEAVE_LIBRARY, CLEAVE_PRELOAD_LIBRARY and CLEAVE_LIBCUDA_FOLDER say where the
-libraries are."""
+libraries are, CLEAVE_ABI_SIZES the program that knows C's structures."""
 import contextlib
 import ctypes
 import errno
@@ -328,6 +328,25 @@ class Snapshots(Scratch):
         for name in ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free", "num_sync_all_streams",
                      "oversize_allocations.current", "oversize_segments.freed", "max_split_size"):
             self.assertIn(name, found)
+
+
+class Layouts(unittest.TestCase):
+    def test_structures_are_those_of_c(self):
+        ours = {"cleave_stream": cleave_torch._Stream, "cleave_heap_stats": cleave_torch._Stats, "cleave_block": cleave_torch._Block,
+                "cleave_failure": cleave_torch._Failure, "cleave_plan_info": cleave_torch._Info,
+                "cleave_plan_buffer": cleave_torch._Buffer, "cleave_plan_memory": cleave_torch._Memory,
+                "cleave_preload": cleave_torch._Preload}
+        constants = {"CLEAVE_PLAN_ALL": cleave_torch.ALL, "CLEAVE_PRELOAD_VERSION": cleave_torch.PRELOAD_VERSION,
+                     **{name: dtype.size * 8 for name, dtype in cleave_torch.DTYPES.items()}}
+        told, sized = subprocess.run([os.environ["CLEAVE_ABI_SIZES"]], capture_output=True, text=True, check=True).stdout, set()
+        for name, member, number in map(str.split, told.splitlines()):
+            if name in ours and member != "-":
+                self.assertEqual(getattr(ours[name], member).offset, int(number), f"{name}.{member}")
+            else:
+                found = constants[name] if name in constants else ctypes.sizeof(ours[name])
+                self.assertEqual(found, int(number), name)
+                sized.add(name)
+        self.assertEqual(sized, {*ours, *constants})
 
 
 class Command(unittest.TestCase):
