@@ -523,13 +523,13 @@ class Layer:
 
     def expert(self, name, e):
         """Where an expert of a buffer lies, for the caller to write all of it; it counts as filled from now on. FillError, if it
-        did before."""
-        buffer, address = self[name], ctypes.c_uint64()
+        did before. A buffer that is not divided by experts is filled as a whole, as expert 0."""
+        address = ctypes.c_uint64()
         if self._call("plan_fill_expert", name, e, ctypes.byref(address), None) == -errno.EEXIST:
             raise FillError(f"layer {self.number}, {name}, expert {e} is filled already", errno.EEXIST)
-        if buffer.experts == 1:
-            return buffer
-        return Array(self._memory, address.value, buffer.shape[1:], buffer.strides[1:], buffer.dtype)
+        b = self._buffers[name]
+        skip = 1 if b.shape and b.shape[0] == b.experts else 0
+        return Array(self._memory, address.value, b.shape[skip:], b.strides[skip:], b.dtype)
 
     def unfill(self, name, e):
         """The expert is not filled after all, or is to be filled anew."""
