@@ -99,8 +99,9 @@ static uint32_t lcm(uint32_t a, uint32_t b)
 	return a / x * b;
 }
 
-static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
-			 struct clv_error *err)
+/* Marlin's for integers; the checkpoints of AWQ are packed in another way and have zero points. */
+static bool int_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+		       struct clv_error *err)
 {
 	const struct clv_model_quant *q = &m->quant;
 	uint32_t g = q->group;
@@ -109,9 +110,6 @@ static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m,
 				     "%s: groups of %" PRIu32
 				     ": %s takes groups of 32, 64 and 128, and whole rows (-1)",
 				     m->path, g, b->name);
-	if (q->zero_points && strncmp(q->method, "awq", 3))
-		return clv_error_set(err, "%s: zero points in %s: for %s only a rule for those of AWQ is known",
-				     m->path, q->method, b->name);
 	if (q->act_order) /* whose groups are no runs, so that nothing can be put behind them */
 		s->must_n = (uint32_t)clv_max_u64(64, g);
 	else
@@ -119,12 +117,36 @@ static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m,
 	return sixteen_bits(b, m, err);
 }
 
+static bool gptq_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+			struct clv_error *err)
+{
+	const struct clv_model_quant *q = &m->quant;
+	if (!strncmp(q->method, "awq", 3))
+		return clv_error_set(err, "%s: quant_method is %s, for which there is awq-marlin and not %s", m->path,
+				     q->method, b->name);
+	if (q->zero_points)
+		return clv_error_set(err, "%s: zero points in %s: for %s only a rule without them is known", m->path,
+				     q->method, b->name);
+	return int_marlin(b, m, s, err);
+}
+
+static bool awq_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+		       struct clv_error *err)
+{
+	if (strncmp(m->quant.method, "awq", 3))
+		return clv_error_set(err, "%s: quant_method is %s, for which there is gptq-marlin and not %s", m->path,
+				     m->quant.method, b->name);
+	return int_marlin(b, m, s, err);
+}
+
 /* ---- the table ---- */
 
 #define IS(format) (1u << CLV_FORMAT_##format)
 
+/* A name without an ending is the usual one of its kind: with bf16 activations, blocks of scales, on Hopper where
+ * generations differ. */
 static const struct clv_backend backends[] = {
-	{.name = "nvfp4-flashinfer-trtllm",
+	{.name = "nvfp4-trtllm",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_TRTLLM",
 	 .source = NVFP4_TRTLLM,
 	 .formats = IS(NVFP4),
@@ -137,7 +159,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_rows_128x4,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-cutlass",
+	{.name = "nvfp4-cutlass",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTLASS",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -164,7 +186,7 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "float8_e4m3fn",
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_swizzled_128x4},
-	{.name = "nvfp4-flashinfer-cutedsl-batched",
+	{.name = "nvfp4-cutedsl-batched",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTEDSL_BATCHED",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -178,7 +200,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_swizzled_128x4,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-b12x",
+	{.name = "nvfp4-b12x",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_B12X",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -192,7 +214,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_swizzled_128x4,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-cutedsl",
+	{.name = "nvfp4-cutedsl",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTEDSL",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -248,7 +270,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_marlin,
 	 .scales = clv_layout_marlin_scales,
 	 .bias = CLV_BIAS_NEW},
-	{.name = "mxfp4-flashinfer-trtllm-bf16",
+	{.name = "mxfp4-trtllm",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_TRTLLM_MXFP4_BF16",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -263,7 +285,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_rows_e4m3,
 	 .bias = CLV_BIAS_F32,
 	 .gated_only = true},
-	{.name = "mxfp4-flashinfer-trtllm-mxfp8",
+	{.name = "mxfp4-trtllm-mxfp8",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_TRTLLM_MXFP4_MXFP8",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -278,7 +300,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_rows_e4m3,
 	 .bias = CLV_BIAS_F32,
 	 .gated_only = true},
-	{.name = "mxfp4-flashinfer-cutlass-bf16",
+	{.name = "mxfp4-cutlass",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_CUTLASS_MXFP4_BF16",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -292,7 +314,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_sm90_interleaved,
 	 .bias = CLV_BIAS_NEW},
-	{.name = "mxfp4-flashinfer-cutlass-mxfp8",
+	{.name = "mxfp4-cutlass-mxfp8",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_CUTLASS_MXFP4_MXFP8",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -319,7 +341,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_ue8m0_packed,
 	 .weights_same = true},
-	{.name = "mxfp4-triton-hopper",
+	{.name = "mxfp4-triton",
 	 .engine = "Mxfp4MoeBackend.TRITON on SM90",
 	 .source = MXFP4_TRITON,
 	 .formats = IS(MXFP4),
@@ -333,7 +355,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_hopper_scales,
 	 .rule = mxfp4_triton,
 	 .bias = CLV_BIAS_F32},
-	{.name = "mxfp4-triton-unfused-hopper",
+	{.name = "mxfp4-triton-unfused",
 	 .engine = "Mxfp4MoeBackend.TRITON_UNFUSED on SM90",
 	 .source = MXFP4_TRITON,
 	 .formats = IS(MXFP4),
@@ -389,7 +411,7 @@ static const struct clv_backend backends[] = {
 	 .weights_same = true,
 	 .scales_same = true},
 
-	{.name = "fp8-deepgemm-sm90",
+	{.name = "fp8-deepgemm",
 	 .engine = "Fp8MoeBackend.DEEPGEMM on SM90",
 	 .source = FP8_DEEPGEMM,
 	 .formats = IS(FP8_BLOCK),
@@ -410,7 +432,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_ue8m0_of_blocks,
 	 .rule = fp8_blocks,
 	 .weights_same = true},
-	{.name = "fp8-flashinfer-trtllm",
+	{.name = "fp8-flashinfer",
 	 .engine = "Fp8MoeBackend.FLASHINFER_TRTLLM, blocks",
 	 .source = FP8_FLASHINFER,
 	 .formats = IS(FP8_BLOCK),
@@ -445,7 +467,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_marlin_fp8_scales,
 	 .rule = fp8_marlin},
 
-	{.name = "bf16-flashinfer-trtllm",
+	{.name = "bf16-trtllm",
 	 .engine = "UnquantizedMoeBackend.FLASHINFER_TRTLLM",
 	 .source = BF16_ORACLE " (vllm#45589)",
 	 .formats = IS(PLAIN),
@@ -458,7 +480,7 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "-",
 	 .weights = clv_layout_block_major,
 	 .rule = bf16_only},
-	{.name = "bf16-flashinfer-cutlass",
+	{.name = "bf16-cutlass",
 	 .engine = "UnquantizedMoeBackend.FLASHINFER_CUTLASS",
 	 .source = BF16_ORACLE,
 	 .formats = IS(PLAIN),
@@ -478,8 +500,8 @@ static const struct clv_backend backends[] = {
 	 .bias = CLV_BIAS_SAME,
 	 .weights_same = true},
 
-	{.name = "wna16-marlin",
-	 .engine = "Marlin of GPTQ, AWQ and compressed-tensors' WNA16",
+	{.name = "gptq-marlin",
+	 .engine = "Marlin of GPTQ and of compressed-tensors' WNA16",
 	 .source = WNA16,
 	 .formats = IS(INT),
 	 .must_k = 128,
@@ -489,7 +511,19 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "the model's",
 	 .weights = clv_layout_marlin,
 	 .scales = clv_layout_marlin_scales,
-	 .rule = wna16_marlin},
+	 .rule = gptq_marlin},
+	{.name = "awq-marlin",
+	 .engine = "Marlin of AWQ",
+	 .source = WNA16,
+	 .formats = IS(INT),
+	 .must_k = 128,
+	 .must_why = "Marlin's tiles need it, and vLLM does not pad it",
+	 .pads = CLV_PADS_POST_LOAD, /* to lcm(64, group), unless inputs are permuted */
+	 .order = CLV_ORDER_LOADED,
+	 .scale_dtype = "the model's",
+	 .weights = clv_layout_marlin,
+	 .scales = clv_layout_marlin_scales,
+	 .rule = awq_marlin},
 };
 
 const struct clv_backend *clv_backend_at(size_t i)
