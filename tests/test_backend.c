@@ -619,6 +619,9 @@ START_TEST(lists_them)
 		ck_assert(b->engine && b->source && b->formats && b->scale_dtype && (b->order || !b->weights));
 		ck_assert(!(b->must_n[0] || b->must_n[1] || b->must_k) || b->must_why);
 		ck_assert(strlen(clv_backend_pads_name(b->pads)) > 0);
+		ck_assert(!b->rule == !b->rule_text);
+		ck_assert(!b->weights == !strcmp(clv_layout_name(b->weights), "-"));
+		ck_assert(!b->scales == !strcmp(clv_layout_name(b->scales), "-"));
 		ck_assert((b->pads == CLV_PADS_NOBODY) ==
 			  !(b->align_n[0] || b->align_n[1] || b->align_k || b->formats >> CLV_FORMAT_INT & 1));
 	}

@@ -17,7 +17,7 @@ void clv_table_row(struct clv_table *t, char cells[][CLV_TABLE_CELL], int count)
 		if (t->measuring)
 			t->widths[i] = len > t->widths[i] ? len : t->widths[i];
 		else if (left && i == count - 1)
-			fprintf(t->out, "  %s", cells[i]);
+			fprintf(t->out, "%s%s", i ? "  " : "", cells[i]);
 		else
 			fprintf(t->out, "%s%*s", i ? "  " : "", left ? -t->widths[i] : t->widths[i], cells[i]);
 	}

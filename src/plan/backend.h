@@ -110,6 +110,7 @@ struct clv_backend {
 	const char *scale_dtype; /* of the destination, for lists; "-": none */
 	clv_backend_layout *weights, *scales; /* `weights` NULL: no rule is known, only the sizes */
 	clv_backend_rule *rule;  /* or NULL */
+	const char *rule_text;   /* what it says, for lists */
 	enum clv_backend_bias bias;
 	bool weights_same, scales_same; /* they stay where they are */
 	bool gated_only;
