@@ -11,6 +11,8 @@ bool clv_table_pass(struct clv_table *t, int pass)
 
 void clv_table_row(struct clv_table *t, char cells[][CLV_TABLE_CELL], int count)
 {
+	while (!t->measuring && count && !cells[count - 1][0])
+		count--; /* no spaces at the end of a line */
 	for (int i = 0; i < count; i++) {
 		int len = (int)strlen(cells[i]);
 		bool left = t->left >> i & 1;
