@@ -182,8 +182,8 @@ START_TEST(text)
 	static const char *const parts[] = {
 		"KimiK3ForConditionalGeneration (MXFP4) for mxfp4-marlin, rank 31 of 32 (tp 32)\n",
 		"intermediate 3072, of which the share of a rank is 96, in buffers of 128\n",
-		"padding      the backend's, before the load: the model passes the logical size; 14.03 GiB of padding, "
-		"33.3 % of",
+		"padding      the backend's, before the load: the model passes the logical size\n",
+		" 14.03 GiB on this rank, 33.3 % of what the checkpoint fills\n",
 		"by the model (--padding model): buffers of 256, 112.26 GiB (120.5 GB) of experts a rank instead of 56.13 "
 		"GiB (60.3 GB)\n",
 		"  w2_weight         896 x 8 x 7168   int32           205520896\n",

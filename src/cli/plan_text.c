@@ -73,20 +73,19 @@ static void print_padding(const struct clv_plan *p, FILE *out)
 		fprintf(out, ", in buffers of %" PRIu64, s->hidden.padded);
 	fprintf(out, "\n  padding      ");
 	if (pad->owner == CLV_OWNER_MODEL)
-		fprintf(out, "the model's: it passes %" PRIu64 " instead of %" PRIu64 " to the backend", pad->passed,
+		fprintf(out, "the model's: it passes %" PRIu64 " instead of %" PRIu64 " to the backend\n", pad->passed,
 			s->intermediate.logical);
 	else if (pad->owner == CLV_OWNER_BACKEND)
-		fprintf(out, "the backend's, %s the load: the model passes the logical size",
+		fprintf(out, "the backend's, %s the load: the model passes the logical size\n",
 			b->pads == CLV_PADS_CREATE ? "before" : "after");
 	else
-		fprintf(out, "none: neither the model nor the backend pads");
+		fprintf(out, "none: neither the model nor the backend pads\n");
 	if (pad->padding_bytes)
-		fprintf(out, "; %s of padding, %.1f %% of what the checkpoint fills",
+		fprintf(out, "               %s on this rank, %.1f %% of what the checkpoint fills\n",
 			clv_size_print(pad->padding_bytes, bytes, sizeof(bytes)),
 			100.0 * (double)pad->padding_bytes / (double)pad->valid_bytes);
 	else if (pad->owner != CLV_OWNER_NOBODY)
-		fprintf(out, "; nothing is padded here");
-	fputc('\n', out);
+		fprintf(out, "               nothing is padded here\n");
 	if (pad->other_padded && pad->other_padded != s->intermediate.padded)
 		fprintf(out,
 			"               by %s (--padding %s): buffers of %" PRIu64
