@@ -481,6 +481,35 @@ static struct cli_result plan_case(const char *path, const char *backend, size_t
 				     cases[c].tp == 8 ? "8" : "32", "--json", NULL);
 }
 
+/* With destinations made first: when the first layer is converted all sources are there and its destinations; when the last
+ * is, its sources and all destinations. What is on the way comes on top, of each kind a few at a time. */
+static void check_peak(const char *backend, const json_t *doc)
+{
+	uint64_t sources = 0, kept = 0, made = 0, on_way = 0, layers = (uint64_t)whole(doc, "layers_local");
+	json_t *v;
+	size_t i;
+	json_array_foreach(json_object_get(doc, "sources"), i, v)
+	{
+		sources += up((uint64_t)whole(v, "bytes"), 512);
+		if (!strcmp(json_string_value(json_object_get(v, "kind")), "scalar"))
+			kept += up((uint64_t)whole(v, "bytes"), 512);
+	}
+	json_array_foreach(json_object_get(doc, "buffers"), i, v)
+	{
+		*(json_is_true(json_object_get(v, "same")) ? &kept : &made) += up((uint64_t)whole(v, "bytes"), 512);
+	}
+	json_array_foreach(json_object_get(doc, "transients"), i, v)
+	{
+		uint64_t requests = clv_min_u64((uint64_t)whole(v, "requests"), 8);
+		on_way += up((uint64_t)whole(v, "bytes"), 512) * requests;
+	}
+	uint64_t first = layers * sources + made, last = layers * (kept + made) + sources - kept;
+	uint64_t least = clv_max_u64(first, last),
+		 peak = (uint64_t)whole(named(json_object_get(doc, "strategies"), "preallocated"), "peak_bytes");
+	ck_assert_msg(peak >= least && peak <= least + on_way, "%s: a peak of %llu, and not %llu to %llu", backend,
+		      (unsigned long long)peak, (unsigned long long)least, (unsigned long long)(least + on_way));
+}
+
 /* Sums that a document must have in itself, and the bytes by the formulas. */
 static void check_document(const struct clv_model *m, const char *backend, size_t c, const json_t *doc)
 {
@@ -496,6 +525,7 @@ static void check_document(const struct clv_model *m, const char *backend, size_
 	}
 	ck_assert_int_eq((json_int_t)sum, whole(doc, "layer_bytes") + whole(doc, "other_bytes"));
 	ck_assert_int_eq(whole(doc, "weights_bytes"), whole(doc, "layers_local") * whole(doc, "layer_bytes"));
+	check_peak(backend, doc);
 	uint64_t want = layer_by_formula(m, backend, cases[c].tp, cases[c].ep);
 	ck_assert_msg((uint64_t)whole(doc, "layer_bytes") == want, "%s: %s: %s: %lld and not %llu", m->path, backend,
 		      cases[c].name, (long long)whole(doc, "layer_bytes"), (unsigned long long)want);
