@@ -2,11 +2,12 @@
 """The part that proves a plan: a conversion that was planned finishes with as little memory as a static arena needs."""
 import json
 import os
+import shutil
 
 from harness import Failed, Skipped, last_json
 
 MIB = 1 << 20
-CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "models", "kimi-k3.json")
+MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "models", "kimi-k3-nvfp4")
 LAYERS = {"prealloc": 66, "reorder": 66, "stack": 65} # as many as the device holds
 STRATEGIES = {"prealloc": "preallocated", "reorder": "preallocated", "stack": "lists"}
 FEW = 8       # layers with which the floor is looked for; the rest of the memory is taken away, so that it is as scarce
@@ -15,15 +16,16 @@ FLOOR_MAX = 32 # MiB
 
 def planned(part, mode, layers):
     """A plan file for so many MoE layers of Kimi-K3's sizes, one rank of eight."""
-    with open(CONFIG, encoding="utf-8") as file:
+    folder = shutil.copytree(MODEL, os.path.join(part.setup.scratch, f"{mode}-{layers}"))
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as file:
         config = json.load(file)
     model = config.get("text_config", config)
     model["num_hidden_layers"] = layers + model.get("first_k_dense_replace", 0)
-    path = os.path.join(part.setup.scratch, f"{mode}-{layers}.config.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(config, file)
-    plan = os.path.join(part.setup.scratch, f"{mode}-{layers}.plan.json")
-    done = part.run(f"{mode}: plan", [part.setup.cleave, "plan", "--model", path, "--backend", "nvfp4-trtllm", "--tp", 8,
+    plan = os.path.join(folder, "plan.json")
+    done = part.run(f"{mode}: plan", [part.setup.cleave, "plan", "--model", folder, "--backend", "nvfp4-trtllm", "--tp", 8,
                                       "--strategy", STRATEGIES[mode], "-o", plan], "plain", timeout=20)
     if done.status != 0:
         raise Failed(f"cleave plan: {done.why()}")
