@@ -18,7 +18,6 @@ static const struct {
 #define SCRATCH (64 * CLV_MIB)
 
 struct layer {
-	struct clv_conversion_tensor tensors[4];
 	struct clv_conversion conversion;
 	uint64_t all;
 };
@@ -26,14 +25,18 @@ struct layer {
 static void layer_of(struct layer *l, size_t rank)
 {
 	static const char *const names[] = {"w13", "w13_scale", "w2", "w2_scale"};
+	struct clv_conversion *c = &l->conversion;
+	*c = (struct clv_conversion){.experts = ranks[rank].experts,
+				     .tensor_count = 4,
+				     .reorder = {3, {0, 1}, {SCRATCH - 8 * CLV_MIB, 8 * CLV_MIB}, {CLV_MIB, 512}},
+				     .alignment = 512};
 	l->all = 0;
 	for (size_t k = 0; k < 4; k++) {
 		uint64_t size = ranks[rank].size[k];
-		l->tensors[k] = (struct clv_conversion_tensor){names[k], size, size, k % 2 ? size : 0};
+		c->tensors[k] = (struct clv_conversion_tensor){
+			.name = names[k], .source = size, .destination = size, .gathered = {k % 2 ? size : 0}};
 		l->all += ranks[rank].experts * size;
 	}
-	l->conversion = (struct clv_conversion){
-		.experts = ranks[rank].experts, .tensors = l->tensors, .tensor_count = 4, .scratch = SCRATCH, .alignment = 512};
 }
 
 static uint64_t planned(const struct layer *l, enum clv_strategy strategy)
@@ -81,7 +84,7 @@ START_TEST(every_buffer_is_there)
 	struct clv_conversion_plan plan;
 	layer_of(&l, 0);
 	for (enum clv_strategy s = 0; s < CLV_STRATEGIES; s++) {
-		size_t roles[5] = {0}, converted = s == CLV_STRATEGY_LISTS || s == CLV_STRATEGY_IN_PLACE ? 4 : 2;
+		size_t roles[CLV_CONVERSION_ROLES] = {0}, converted = s == CLV_STRATEGY_LISTS || s == CLV_STRATEGY_IN_PLACE ? 4 : 2;
 		ck_assert(clv_conversion_plan(&l.conversion, s, &plan, NULL));
 		for (size_t i = 0; i < plan.count; i++) {
 			roles[plan.buffers[i].role]++;
@@ -91,7 +94,7 @@ START_TEST(every_buffer_is_there)
 		}
 		ck_assert_uint_eq(roles[CLV_ROLE_SOURCE], 4);
 		ck_assert_uint_eq(roles[CLV_ROLE_DESTINATION], s == CLV_STRATEGY_IN_PLACE ? 0 : 4);
-		ck_assert_uint_eq(roles[CLV_ROLE_SCRATCH], 1);
+		ck_assert_uint_eq(roles[CLV_ROLE_REORDERED], 6);
 		ck_assert_uint_eq(roles[CLV_ROLE_GATHERED], 2 * 112);
 		ck_assert_uint_eq(roles[CLV_ROLE_CONVERTED], converted * 112);
 		clv_conversion_plan_free(&plan);
@@ -102,16 +105,77 @@ END_TEST
 /* Destinations that are padded: more than the sources have, and no multiple of the alignment. */
 START_TEST(padded_destinations)
 {
-	const struct clv_conversion_tensor w2 = {"w2", 1000, 1500, 0};
-	struct clv_conversion c = {.experts = 3, .tensors = &w2, .tensor_count = 1, .alignment = 512};
+	struct clv_conversion c = {.experts = 3,
+				   .tensors = {{.name = "w2", .source = 1000, .destination = 1500}},
+				   .tensor_count = 1,
+				   .alignment = 512};
 	struct clv_conversion_plan plan;
 	struct clv_error err = {""};
 	ck_assert(clv_conversion_plan(&c, CLV_STRATEGY_PREALLOCATED, &plan, &err));
 	ck_assert_uint_eq(plan.packed.height, 3072 + 4608); /* 3000 and 4500, to whole 512 */
 	clv_conversion_plan_free(&plan);
 	ck_assert(!clv_conversion_plan(&c, CLV_STRATEGY_IN_PLACE, &plan, &err));
-	ck_assert_str_eq(err.text, "w2: in place an expert's 1500 bytes do not fit over its source of 1000");
+	ck_assert_str_eq(err.text, "w2: in place an expert's result, 1500 bytes, must be as large as its source, 1000");
 	ck_assert_ptr_null(plan.lives);
+	err.text[0] = 0;
+	ck_assert(!clv_conversion_plan(&c, CLV_STRATEGY_PING_PONG, &plan, &err));
+	ck_assert_ptr_nonnull(strstr(err.text, "does not fit into the source of the layer before, 1000"));
+	/* copies for K, and of those for N; the second is there to the end, the first only until then */
+	c.tensors[0].padded[0] = 1200;
+	c.tensors[0].padded[1] = 1500;
+	ck_assert(clv_conversion_plan(&c, CLV_STRATEGY_PREALLOCATED, &plan, &err));
+	ck_assert_uint_eq(plan.packed.height, 3072 + 4608 + 4608);
+	clv_conversion_plan_free(&plan);
+	ck_assert(clv_conversion_plan(&c, CLV_STRATEGY_LISTS, &plan, &err));
+	ck_assert_uint_eq(plan.packed.height, 3072 + 4608 + 3 * 1536 + 4608);
+	clv_conversion_plan_free(&plan);
+}
+END_TEST
+
+/* What a tensor needs whole is there for its own experts only. */
+START_TEST(whole_copies)
+{
+	struct clv_conversion c = {.experts = 4,
+				   .tensors = {{.name = "w13_scale", .source = 512, .destination = 512, .whole = {{8192, 2}, {512, 1}}},
+					       {.name = "w2", .source = 1024, .destination = 1024, .gathered = {1024, 2048}},
+					       {.name = "w2_scale", .source = 512, .destination = 512, .whole = {{9216, 1}}},
+					       {.name = "g_idx", .source = 512}},
+				   .tensor_count = 4,
+				   .alignment = 512};
+	struct clv_conversion_plan plan;
+	struct clv_error err = {""};
+	uint64_t sources = 4 * (512 + 1024 + 512 + 512), destinations = 4 * (512 + 1024 + 512);
+	ck_assert(clv_conversion_plan(&c, CLV_STRATEGY_PREALLOCATED, &plan, &err));
+	ck_assert_uint_eq(plan.sources, sources);
+	ck_assert_uint_eq(plan.destinations, destinations);
+	ck_assert_uint_eq(plan.packed.height, sources + destinations + 2 * 8192 + 512);
+	clv_conversion_plan_free(&plan);
+	/* an expert's three copies of w2 are more than nothing, and less than what is whole */
+	c.tensors[0].whole[0].bytes = c.tensors[0].whole[1].bytes = c.tensors[2].whole[0].bytes = 0;
+	ck_assert(clv_conversion_plan(&c, CLV_STRATEGY_PREALLOCATED, &plan, &err));
+	ck_assert_uint_eq(plan.packed.height, sources + destinations + 1024 + 1024 + 2048);
+	clv_conversion_plan_free(&plan);
+}
+END_TEST
+
+/* Sources fill the lower end, destinations the upper one, under every strategy: what timeline.h builds on. */
+START_TEST(ends_are_filled)
+{
+	struct layer l;
+	struct clv_conversion_plan plan;
+	layer_of(&l, 1);
+	for (enum clv_strategy s = 0; s < CLV_STRATEGIES; s++) {
+		ck_assert(clv_conversion_plan(&l.conversion, s, &plan, NULL));
+		uint64_t above = plan.packed.height - plan.destinations;
+		ck_assert_uint_eq(plan.destinations, s == CLV_STRATEGY_IN_PLACE ? 0 : l.all);
+		for (size_t i = 0; i < plan.count; i++) {
+			enum clv_conversion_role role = plan.buffers[i].role;
+			ck_assert(role != CLV_ROLE_SOURCE || plan.offsets[i] + plan.lives[i].size <= plan.sources);
+			ck_assert(role != CLV_ROLE_DESTINATION || plan.offsets[i] >= above);
+			ck_assert(role == CLV_ROLE_SOURCE || plan.offsets[i] >= plan.sources);
+		}
+		clv_conversion_plan_free(&plan);
+	}
 }
 END_TEST
 
@@ -135,22 +199,47 @@ START_TEST(refuses_nonsense)
 	c = l.conversion;
 	c.tensor_count = 0;
 	must_refuse(c, "0 tensors");
-	c.tensor_count = 9;
-	must_refuse(c, "9 tensors");
+	c.tensor_count = 17;
+	must_refuse(c, "17 tensors");
 	c = l.conversion;
 	c.alignment = 0;
 	must_refuse(c, "alignment of 0");
 	c.alignment = 768;
 	must_refuse(c, "alignment of 768");
 	c = l.conversion;
-	c.scratch = UINT64_MAX;
-	must_refuse(c, "scratch");
-	l.tensors[2].source = 0;
-	must_refuse(l.conversion, "w2: an expert has 1 to");
-	l.tensors[2].source = 1;
-	l.tensors[2].gathered = UINT64_MAX;
-	must_refuse(l.conversion, "w2: an expert has 1 to");
+	c.reorder.bytes[1] = UINT64_MAX;
+	must_refuse(c, "3 chunks of 18446744073709551615 bytes");
+	c = l.conversion;
+	c.reorder.last[0] = c.reorder.bytes[0] + 1;
+	must_refuse(c, "3 chunks of");
+	c = l.conversion;
+	c.reorder.tensor[1] = 4;
+	must_refuse(c, "3 chunks of");
+	c = l.conversion;
+	c.tensors[2].source = c.tensors[2].destination = 0;
+	must_refuse(c, "w2: an expert has 1 to");
+	c = l.conversion;
+	c.tensors[2].gathered[1] = UINT64_MAX;
+	must_refuse(c, "w2: an expert has 1 to");
+	c = l.conversion;
+	c.tensors[2].whole[0].count = 17;
+	must_refuse(c, "w2: an expert has 1 to");
 }
 END_TEST
 
-CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, refuses_nonsense)
+START_TEST(strategies_have_names)
+{
+	enum clv_strategy found;
+	struct clv_error err = {""};
+	for (enum clv_strategy s = 0; s < CLV_STRATEGIES; s++) {
+		ck_assert(clv_strategy_find(clv_strategy_name(s), &found, NULL));
+		ck_assert_int_eq(found, s);
+	}
+	ck_assert(!clv_strategy_find("list", &found, &err));
+	ck_assert_str_eq(err.text,
+			 "strategy \"list\" is not known; known are lists, preallocated, ping-pong, in-place");
+}
+END_TEST
+
+CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, whole_copies, ends_are_filled,
+	   refuses_nonsense, strategies_have_names)

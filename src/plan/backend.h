@@ -53,7 +53,8 @@ enum clv_backend_kind {
 	CLV_BUFFER_ZERO, /* zero points */
 	CLV_BUFFER_BIAS,
 	CLV_BUFFER_INDEX, /* the order of inputs (g_idx) */
-	CLV_BUFFER_SCALAR /* one or two values an expert */
+	CLV_BUFFER_SCALAR, /* one or two values an expert */
+	CLV_BUFFER_KINDS
 };
 
 struct clv_backend_buffer {
@@ -94,6 +95,10 @@ typedef void clv_backend_layout(const struct clv_backend_matrix *matrix, struct 
 typedef bool clv_backend_rule(const struct clv_backend *backend, const struct clv_model *model,
 			      struct clv_backend_sizes *sizes, struct clv_error *err);
 
+struct clv_backend_steps;
+/* What a conversion goes through on the way (backend_steps.h). False: no figures are known for this layer. */
+typedef bool clv_backend_way(struct clv_backend_steps *steps);
+
 struct clv_backend {
 	const char *name;        /* for the command */
 	const char *engine;      /* in the engine's own words */
@@ -109,7 +114,9 @@ struct clv_backend {
 	uint32_t group;          /* weights of a row that share a scale; 0: none, or as the checkpoint has it */
 	const char *scale_dtype; /* of the destination, for lists; "-": none */
 	clv_backend_layout *weights, *scales; /* `weights` NULL: no rule is known, only the sizes */
+	clv_backend_way *way;    /* NULL: no figures are known */
 	clv_backend_rule *rule;  /* or NULL */
+	const char *rule_text;   /* what it says, for lists */
 	enum clv_backend_bias bias;
 	bool weights_same, scales_same; /* they stay where they are */
 	bool gated_only;

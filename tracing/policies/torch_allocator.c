@@ -32,11 +32,7 @@ uint64_t clv_torch_round(const struct clv_torch_settings *s, uint64_t size)
 
 uint64_t clv_torch_segment_bytes(const struct clv_torch_settings *s, uint64_t rounded)
 {
-	if (rounded <= CLV_TORCH_SMALL_SIZE)
-		return CLV_TORCH_SMALL_SEGMENT;
-	if (rounded < CLV_TORCH_MIN_LARGE_ALLOC)
-		return s->large_segment_size;
-	return clv_align_up(rounded, CLV_TORCH_ROUND_LARGE);
+	return clv_torch_segment(rounded, s->large_segment_size);
 }
 
 /* ---- statistics ---- */

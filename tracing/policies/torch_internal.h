@@ -10,13 +10,9 @@
 #ifndef CLV_TORCH_INTERNAL_H
 #define CLV_TORCH_INTERNAL_H
 
+#include "../../src/base/torch_sizes.h"
 #include "torch_allocator.h"
 
-#define CLV_TORCH_MIN_BLOCK 512u
-#define CLV_TORCH_SMALL_SIZE CLV_MIB /* the largest request of the small pool */
-#define CLV_TORCH_SMALL_SEGMENT (2 * CLV_MIB)
-#define CLV_TORCH_MIN_LARGE_ALLOC (10 * CLV_MIB) /* from here a segment is as large as its request */
-#define CLV_TORCH_ROUND_LARGE (2 * CLV_MIB)
 #define CLV_TORCH_MAX_REQUEST ((uint64_t)1 << 60)
 
 struct clv_tlink {

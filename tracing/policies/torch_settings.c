@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_settings.h"
 
+#include "../../src/base/torch_sizes.h"
 #include "../memory.h"
 
 #include <ctype.h>
@@ -411,8 +412,8 @@ void clv_torch_settings_default(struct clv_torch_settings *out)
 {
 	*out = (struct clv_torch_settings){
 		.max_split_size = CLV_TORCH_UNLIMITED,
-		.max_non_split_rounding = 20 * CLV_MIB,
-		.large_segment_size = 20 * CLV_MIB,
+		.max_non_split_rounding = CLV_TORCH_LARGE_SEGMENT,
+		.large_segment_size = CLV_TORCH_LARGE_SEGMENT,
 		.memory_fraction = 1.0,
 	};
 }

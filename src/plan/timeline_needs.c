@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+#include "timeline_needs.h"
+
+#include "../base/torch_sizes.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN_SPLIT_MIB (CLV_TORCH_LARGE_SEGMENT / CLV_MIB) /* the least max_split_size_mb that PyTorch takes */
+#define PADDING_PERCENT 10
+
+/* Room for one more; NULL: host memory is out. */
+static void *more(void *array_of, uint32_t *count, size_t size)
+{
+	void **array = array_of;
+	void *grown = realloc(*array, (*count + 1) * size);
+	if (!grown)
+		return NULL;
+	*array = grown;
+	void *next = (char *)grown + (*count)++ * size;
+	memset(next, 0, size);
+	return next;
+}
+
+static uint64_t to_blocks(uint64_t bytes)
+{
+	return clv_align_up(bytes, CLV_GRAIN);
+}
+
+/* ---- transients ---- */
+
+static bool is_transient(const struct clv_conversion_buffer *b)
+{
+	return b->role != CLV_ROLE_SOURCE && b->role != CLV_ROLE_DESTINATION;
+}
+
+static void name_buffer(char *name, size_t len, const struct clv_conversion *c, const struct clv_conversion_buffer *b)
+{
+	const char *tensor = c->tensors[b->tensor].name;
+	if (is_transient(b))
+		snprintf(name, len, "%s %s", tensor, clv_conversion_role_name(b->role));
+	else
+		snprintf(name, len, "%s", tensor);
+}
+
+static struct clv_timeline_transient *find_transient(struct clv_timeline *t, const char *name, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < t->transient_count; i++)
+		if (t->transients[i].bytes == bytes && !strcmp(t->transients[i].name, name))
+			return &t->transients[i];
+	return NULL;
+}
+
+/* Of one layer under one strategy: buffers of a kind follow each other, so it is looked for what the last one was, first. */
+static bool add_transients(struct clv_timeline *t, const struct clv_timeline_kind *k, enum clv_strategy strategy)
+{
+	const struct clv_conversion_plan *p = &k->plans[strategy];
+	uint64_t *requests = calloc(p->count + 1, sizeof(*requests)); /* by the index of the first of the sort */
+	uint32_t *sort = malloc((p->count + 1) * sizeof(*sort));
+	uint32_t sorts = 0;
+	bool ok = requests && sort;
+	for (size_t i = 0; i < p->count && ok; i++) {
+		const struct clv_conversion_buffer *b = &p->buffers[i];
+		uint32_t s = 0;
+		if (!is_transient(b))
+			continue;
+		while (s < sorts && (p->buffers[sort[s]].role != b->role || p->buffers[sort[s]].tensor != b->tensor ||
+				     p->buffers[sort[s]].bytes != b->bytes))
+			s++;
+		if (s == sorts)
+			sort[sorts++] = (uint32_t)i;
+		requests[s]++;
+	}
+	for (uint32_t s = 0; s < sorts && ok; s++) {
+		const struct clv_conversion_buffer *b = &p->buffers[sort[s]];
+		char name[sizeof(t->transients->name)];
+		name_buffer(name, sizeof(name), &k->way.conversion, b);
+		struct clv_timeline_transient *found = find_transient(t, name, b->bytes);
+		if (!found) {
+			found = more(&t->transients, &t->transient_count, sizeof(*found));
+			ok = found != NULL;
+			if (!ok)
+				break;
+			snprintf(found->name, sizeof(found->name), "%s", name);
+			found->bytes = b->bytes;
+			found->segment_bytes = clv_torch_segment(to_blocks(b->bytes), CLV_TORCH_LARGE_SEGMENT);
+		}
+		found->requests = clv_max_u64(found->requests, requests[s]);
+		found->strategies |= 1u << strategy;
+	}
+	free(requests);
+	free(sort);
+	return ok;
+}
+
+/* ---- reservations ---- */
+
+/* The buffers, sources apart, that are live when the most is (the first such time), and of the others those that are live when
+ * the most of them is until then. More than these together is never live: before, by what was said; after, since the first
+ * alone are the most. */
+static bool *find_needed(const struct clv_conversion_plan *p)
+{
+	size_t *steps = malloc((2 * p->count + 1) * sizeof(*steps)), end = 2 * p->count; /* 2 x buffer, + 1 for a birth */
+	bool *needed = calloc(p->count + 1, sizeof(*needed));
+	if (!steps || !needed) {
+		free(steps);
+		free(needed);
+		return NULL;
+	}
+	for (size_t i = 0; i < p->count; i++) {
+		steps[p->lives[i].lower] = 2 * i + 1;
+		steps[p->lives[i].upper] = 2 * i;
+	}
+	for (int pass = 0; pass < 2; pass++) {
+		uint64_t live = 0, most = 0;
+		size_t at = 0;
+		for (size_t n = 0; n < end; n++) {
+			size_t i = steps[n] / 2;
+			if (needed[i] || p->buffers[i].role == CLV_ROLE_SOURCE)
+				continue;
+			live = steps[n] % 2 ? live + p->lives[i].size : live - p->lives[i].size;
+			if (live > most) {
+				most = live;
+				at = n + 1;
+			}
+		}
+		for (size_t i = 0; i < p->count && at; i++)
+			needed[i] |= p->buffers[i].role != CLV_ROLE_SOURCE && (size_t)p->lives[i].lower < at &&
+				     (size_t)p->lives[i].upper >= at;
+		end = at;
+	}
+	free(steps);
+	return needed;
+}
+
+static struct clv_timeline_reservation *find_reservation(struct clv_timeline *t, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < t->reservation_count; i++)
+		if (t->reservations[i].bytes == bytes)
+			return &t->reservations[i];
+	return NULL;
+}
+
+static struct clv_timeline_reservation *reservation_for(struct clv_timeline *t, const struct clv_timeline_kind *k,
+							const struct clv_conversion_buffer *b)
+{
+	struct clv_timeline_reservation *r = find_reservation(t, to_blocks(b->bytes));
+	if (!r) {
+		r = more(&t->reservations, &t->reservation_count, sizeof(*r));
+		if (!r)
+			return NULL;
+		r->bytes = to_blocks(b->bytes);
+	}
+	if (!*r->name || (!r->hard && b->role == CLV_ROLE_DESTINATION))
+		name_buffer(r->name, sizeof(r->name), &k->way.conversion, b);
+	r->hard |= b->role == CLV_ROLE_DESTINATION;
+	return r;
+}
+
+static bool reserve_layer(struct clv_timeline *t, const struct clv_timeline_kind *k)
+{
+	const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
+	bool *needed = find_needed(p), ok = needed != NULL;
+	for (size_t i = 0; i < p->count && ok; i++) {
+		struct clv_timeline_reservation *r = needed[i] ? reservation_for(t, k, &p->buffers[i]) : NULL;
+		ok = !needed[i] || r;
+		if (r)
+			r->count++;
+	}
+	free(needed);
+	return ok;
+}
+
+/* Destinations that are larger than their sources: all layers but the first need the difference, in slots of destinations. */
+static bool reserve_growth(struct clv_timeline *t, const struct clv_timeline_kind *k)
+{
+	const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
+	for (size_t i = 0; i < p->count; i++) {
+		const struct clv_conversion_buffer *b = &p->buffers[i];
+		if (b->role != CLV_ROLE_DESTINATION || t->config.strategy == CLV_STRATEGY_PING_PONG)
+			continue;
+		uint64_t size = p->lives[i].size;
+		uint64_t source = to_blocks(k->way.conversion.experts * k->way.conversion.tensors[b->tensor].source);
+		if (size <= source || k->layers < 2)
+			continue;
+		struct clv_timeline_reservation *r = reservation_for(t, k, b);
+		if (!r)
+			return false;
+		r->count += ((k->layers - 1) * (size - source) + size - 1) / size;
+	}
+	return true;
+}
+
+/* Requests of the same size that come before the layer's: what is loaded, and what layers of another kind ask for. */
+static void skip_others(struct clv_timeline *t, uint32_t set)
+{
+	uint32_t earlier[CLV_SETS] = {0};
+	for (uint32_t i = 0; i < t->layer_count && t->layer_kinds[i] != set; i++)
+		earlier[t->layer_kinds[i]]++;
+	for (uint32_t n = 0; n < t->reservation_count; n++) {
+		struct clv_timeline_reservation *r = &t->reservations[n];
+		r->after_n = t->config.other_weights && to_blocks(t->config.other_weights) == r->bytes;
+		for (uint32_t other = 0; other < CLV_SETS; other++) {
+			const struct clv_timeline_kind *k = &t->kinds[other];
+			const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
+			for (uint32_t i = 0; i < k->load_count; i++)
+				r->after_n += to_blocks(k->loads[i].bytes) == r->bytes ? k->layers : 0;
+			for (size_t i = 0; i < p->count && earlier[other]; i++)
+				r->after_n += p->buffers[i].role != CLV_ROLE_SOURCE && p->lives[i].size == r->bytes
+						      ? earlier[other]
+						      : 0;
+		}
+	}
+}
+
+static bool make_reservations(struct clv_timeline *t)
+{
+	uint64_t most = 0;
+	uint32_t set = CLV_SETS;
+	for (uint32_t i = 0; i < CLV_SETS; i++) {
+		const struct clv_conversion_plan *p = &t->kinds[i].plans[t->config.strategy];
+		if (p->packed.height - p->sources > most) {
+			most = p->packed.height - p->sources;
+			set = i;
+		}
+	}
+	if (set == CLV_SETS)
+		return true;
+	if (!reserve_layer(t, &t->kinds[set]) || !reserve_growth(t, &t->kinds[set]))
+		return false;
+	skip_others(t, set);
+	return true;
+}
+
+/* ---- warnings ---- */
+
+static bool warn(struct clv_timeline *t, const char *code, const char *fmt, ...) CLV_PRINTF(3, 4);
+
+static bool warn(struct clv_timeline *t, const char *code, const char *fmt, ...)
+{
+	struct clv_timeline_warning *w = more(&t->warnings, &t->warning_count, sizeof(*w));
+	va_list args;
+	if (!w)
+		return false;
+	w->code = code;
+	va_start(args, fmt);
+	vsnprintf(w->text, sizeof(w->text), fmt, args);
+	va_end(args);
+	return true;
+}
+
+/* A request below max_split_size never takes a free block of max_split_size or more. So if its own segment is just that large,
+ * the segment is lost once it is free: this request and all smaller ones take a new one, larger ones take theirs. */
+static bool is_trap(const struct clv_timeline *t, const struct clv_timeline_transient *a, uint64_t split)
+{
+	return a->strategies >> t->config.strategy & 1 && a->segment_bytes == split && to_blocks(a->bytes) < split;
+}
+
+static bool any_trap(const struct clv_timeline *t, uint64_t split)
+{
+	for (uint32_t i = 0; i < t->transient_count; i++)
+		if (is_trap(t, &t->transients[i], split))
+			return true;
+	return false;
+}
+
+static uint64_t trapped_requests(const struct clv_timeline *t, uint64_t split)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < t->transient_count; i++)
+		sum += is_trap(t, &t->transients[i], split) ? t->transients[i].requests : 0;
+	return sum;
+}
+
+static bool warn_trap(struct clv_timeline *t, uint64_t split)
+{
+	char names[512] = "";
+	size_t at = 0;
+	uint64_t better = split;
+	for (uint32_t i = 0; i < t->transient_count && at < sizeof(names); i++)
+		if (is_trap(t, &t->transients[i], split))
+			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s (%" PRIu64 " bytes)",
+					       at ? ", " : "", t->transients[i].name, t->transients[i].bytes);
+	while (any_trap(t, better))
+		better += CLV_MIB;
+	return warn(t, "max-split-size",
+		    "under max_split_size_mb:%" PRIu64 " PyTorch does not use a segment of %" PRIu64
+		    " MiB again once all of it is free, and it takes such segments for %" PRIu64 " requests of a layer: %s; set %" PRIu64
+		    " instead",
+		    split / CLV_MIB, split / CLV_MIB, trapped_requests(t, split), names, better / CLV_MIB);
+}
+
+/* From the smallest up. */
+static bool warn_traps(struct clv_timeline *t)
+{
+	uint64_t split = MIN_SPLIT_MIB * CLV_MIB - 1, next;
+	for (;; split = next) {
+		next = UINT64_MAX;
+		for (uint32_t i = 0; i < t->transient_count; i++) {
+			uint64_t segment = t->transients[i].segment_bytes;
+			if (segment > split && segment < next && is_trap(t, &t->transients[i], segment))
+				next = segment;
+		}
+		if (next == UINT64_MAX)
+			return true;
+		if (!warn_trap(t, next))
+			return false;
+	}
+}
+
+static bool warn_sleep(struct clv_timeline *t)
+{
+	uint64_t requests = trapped_requests(t, CLV_TORCH_LARGE_SEGMENT);
+	return !requests ||
+	       warn(t, "sleep-mode",
+		    "with sleep mode weights are loaded into a pool that gives nothing back when memory is short: under "
+		    "max_split_size_mb:%" PRIu64 ", which vLLM sets while it loads, the segments of %" PRIu64
+		    " MiB for %" PRIu64
+		    " requests of a layer stay there when they are dead, and what must fit is the peak of reserved bytes, not "
+		    "of live ones",
+		    (uint64_t)MIN_SPLIT_MIB, (uint64_t)MIN_SPLIT_MIB, requests);
+}
+
+static bool warn_other(struct clv_timeline *t)
+{
+	char names[256] = "";
+	size_t at = 0;
+	if (t->fits)
+		return true;
+	for (unsigned s = 0; s < CLV_STRATEGIES; s++)
+		if (t->strategies[s].legal && t->strategies[s].fits)
+			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s (%" PRIu64 " bytes)",
+					       at ? ", " : "", clv_strategy_name((enum clv_strategy)s),
+					       t->strategies[s].peak.peak_bytes);
+	return !at || warn(t, "other-strategy",
+			   "%s needs %" PRIu64 " bytes and does not fit into %" PRIu64 "; %s would",
+			   clv_strategy_name(t->config.strategy),
+			   t->strategies[t->config.strategy].peak.peak_bytes, t->config.gpu_memory, names);
+}
+
+static bool warn_padding(struct clv_timeline *t)
+{
+	for (uint32_t set = 0; set < CLV_SETS; set++) {
+		const struct clv_timeline_kind *k = &t->kinds[set];
+		const struct clv_shard *shard = &k->backend.destination_shard;
+		struct clv_shard_rank r;
+		if (!k->layers || !k->planned)
+			continue;
+		clv_shard_rank(shard, t->config.rank, &r);
+		if (r.padding_bytes <= r.valid_bytes / 100 * PADDING_PERCENT)
+			continue;
+		if (!warn(t, "padding",
+			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding: a rank's intermediate size is %" PRIu64
+			  " and padded to %" PRIu64 ", the hidden size %" PRIu64 " and %" PRIu64,
+			  r.padding_bytes, r.bytes, shard->intermediate.raw, shard->intermediate.padded,
+			  shard->hidden.raw, shard->hidden.padded))
+			return false;
+	}
+	return true;
+}
+
+static bool warn_unknown(struct clv_timeline *t)
+{
+	const struct clv_timeline_kind *plain = &t->kinds[CLV_SET_PLAIN];
+	if (!t->transients_known &&
+	    !warn(t, "transients-unknown",
+		  "what %s needs on the way for this model is not known: peaks and reservations are without it",
+		  t->config.backend->name))
+		return false;
+	return !plain->layers || plain->planned ||
+	       warn(t, "plain-layers",
+		    "%s is not for the %" PRIu32
+		    " layers that the quantization leaves out: they are counted as loaded, without a conversion",
+		    t->config.backend->name, plain->layers);
+}
+
+bool clv_timeline_needs(struct clv_timeline *t)
+{
+	for (unsigned s = 0; s < CLV_STRATEGIES; s++)
+		for (uint32_t set = 0; set < CLV_SETS; set++)
+			if (!add_transients(t, &t->kinds[set], (enum clv_strategy)s))
+				return false;
+	return make_reservations(t) && warn_other(t) && warn_traps(t) && warn_sleep(t) && warn_padding(t) &&
+	       warn_unknown(t);
+}

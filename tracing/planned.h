@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * planned: the history that a plan foresees, as a trace that any policy replays. Owns nothing between calls.
+ */
+#ifndef CLV_PLANNED_H
+#define CLV_PLANNED_H
+
+#include "../src/plan/layers.h"
+#include "trace.h"
+
+/* The whole load and conversion of one rank: a linked trace of one device and one stream, without a state and without
+ * settings. Every request has a stack of one frame, which says what the buffer is. A microsecond lies between events. NULL
+ * with `err` if nothing is asked for or host memory is out. Free it with clv_trace_free(). */
+struct clv_trace *clv_planned_trace(const struct clv_layers *layers, struct clv_error *err);
+
+#endif
