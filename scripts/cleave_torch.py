@@ -98,7 +98,7 @@ driver_open: int ptr text | driver_close: none ptr | driver_host_address: ptr pt
 open: int ptr ptr text text size | alloc: int ptr int stream size ptr | free: int ptr u64 stream
 get_stats: int ptr int ptr | blocks: int ptr int ptr size ptr
 last_failure: int ptr int ptr | failure_print: int ptr text size | dtype_name: text int
-plan_load: int ptr text text size | plan_close: none ptr | plan_get_info: int ptr ptr | plan_describe: int ptr u32 ptr
+plan_load: int ptr text text size | plan_load_rank: int ptr text u32 text size | plan_close: none ptr | plan_get_info: int ptr ptr | plan_describe: int ptr u32 ptr
 plan_bind: int ptr ptr int stream u32 | plan_bind_memory: int ptr ptr int stream u32 | plan_take_layer: int ptr u32
 plan_release_layer: int ptr u32 stream | plan_get_buffer: int ptr u32 text ptr | plan_fill_expert: int ptr u32 text u32 ptr ptr
 plan_unfill_expert: int ptr u32 text u32 | plan_missing: i64 ptr u32 text ptr size | plan_layer_done: int ptr u32 text size
@@ -442,10 +442,11 @@ class _BlockMemory:
 class _PlanHandle:
     """The plan of the library; closed when neither the Plan nor any memory of it is referred to any more."""
 
-    def __init__(self, path):
+    def __init__(self, path, rank):
         self.lib, self.plan, self.heap, self.stream, self.device = library(), None, None, None, 0
         plan, why = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
-        status = self.lib.plan_load(ctypes.byref(plan), os.fsencode(path), why, len(why))
+        load, of = (self.lib.plan_load, ()) if rank is None else (self.lib.plan_load_rank, (rank,))
+        status = load(ctypes.byref(plan), os.fsencode(path), *of, why, len(why))
         if status:
             raise PlanError(why.value.decode(errors="replace") or f"{path}: {os.strerror(-status)}", status)
         self.plan = plan
@@ -563,11 +564,11 @@ class Layer:
 
 
 class Plan:
-    """A plan of `cleave plan -o PATH`. `buffers`: those of every layer, by name and without memory. `heap`: what the plan is bound
-    to, or None."""
+    """A plan of `cleave plan -o PATH`, for a rank if it is of all ranks. `buffers`: those of every layer, by name and without
+    memory. `heap`: what the plan is bound to, or None."""
 
-    def __init__(self, path):
-        self._handle, self._layers, self.heap, self.buffers = _PlanHandle(path), {}, None, {}
+    def __init__(self, path, rank=None):
+        self._handle, self._layers, self.heap, self.buffers = _PlanHandle(path, rank), {}, None, {}
         lib, plan, info = self._handle.lib, self._handle.plan, _Info()
         lib.plan_get_info(plan, ctypes.byref(info))
         self.path, self.model, self.backend, self.strategy = (

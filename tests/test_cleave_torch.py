@@ -78,6 +78,9 @@ class Plans(Scratch):
             cleave_torch.Plan(path)
         with self.assertRaisesRegex(cleave_torch.PlanError, "/nonexistent: cannot be opened"):
             cleave_torch.Plan("/nonexistent")
+        self.assertEqual(cleave_torch.Plan(self.write(), rank=2).rank, 2)
+        with self.assertRaisesRegex(cleave_torch.PlanError, "rank is 2: a plan of rank 3 was expected"):
+            cleave_torch.Plan(self.write(), rank=3)
 
     def test_filled_expert_by_expert(self):
         plan = self.bound()

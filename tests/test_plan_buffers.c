@@ -143,6 +143,11 @@ START_TEST(a_wrong_file)
 	ck_assert_int_eq(cleave_plan_load(&plan, "/nonexistent/plan.json", NULL, 0), -EINVAL);
 	ck_assert_int_eq(cleave_plan_load(&plan, NULL, why, sizeof(why)), -EINVAL);
 	ck_assert_int_eq(cleave_plan_load(NULL, "x", why, sizeof(why)), -EINVAL);
+	plan = (cleave_plan *)&why;
+	ck_assert_int_eq(cleave_plan_load_rank(&plan, "x", UINT32_MAX, why, sizeof(why)), -EINVAL);
+	ck_assert_ptr_null(plan);
+	ck_assert_int_eq(cleave_plan_load_rank(&plan, "/nonexistent/plan.json", 3, why, sizeof(why)), -EINVAL);
+	ck_assert_ptr_null(plan);
 }
 END_TEST
 

@@ -19,7 +19,7 @@ static struct clv_error err;
 static bool parse(const char *text)
 {
 	err.text[0] = 0;
-	return clv_plan_file_parse(&f, "p.json", text, strlen(text), &err);
+	return clv_plan_file_parse(&f, "p.json", text, strlen(text), CLV_PLAN_OWN_RANK, &err);
 }
 
 /* The sample with one piece of its text changed; in a buffer of this function's. */
@@ -186,6 +186,52 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
+/* Two kinds of ranks: 0 and 4 to 7, with the sample's buffers, and 1 to 3, with one layer less and one buffer. */
+START_TEST(plans_of_all_ranks)
+{
+	static char text[3 * sizeof(sample_plan)];
+	size_t body = strlen(sample_plan) - 2; /* without the last brace */
+	int n = snprintf(
+		text, sizeof(text),
+		"%.*s, \"ranks\": [{\"spans\": [[0, 0], [4, 7]], %s, {\"spans\": [[1, 3]], \"rank\": 1, \"experts_local\": 3, "
+		"\"layers_local\": 2, \"buffers\": [{\"name\": \"w\", \"shape\": [3, 5], \"dtype\": \"int8\", \"bytes\": 15}]}]}",
+		(int)body, sample_plan, strchr(sample_plan, '{') + 1);
+	ck_assert_int_lt(n, (int)sizeof(text));
+	static const struct {
+		uint32_t rank, layers, experts;
+		size_t buffers;
+	} expected[] = {{CLV_PLAN_OWN_RANK, 3, 4, 5}, {0, 3, 4, 5}, {7, 3, 4, 5}, {1, 2, 3, 1}, {3, 2, 3, 1}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(expected); i++) {
+		err.text[0] = 0;
+		ck_assert_msg(clv_plan_file_parse(&f, "p.json", text, (size_t)n, expected[i].rank, &err), "%s",
+			      err.text);
+		ck_assert_uint_eq(f.rank, expected[i].rank == CLV_PLAN_OWN_RANK ? 2 : expected[i].rank);
+		ck_assert_uint_eq(f.layers, expected[i].layers);
+		ck_assert_uint_eq(f.experts, expected[i].experts);
+		ck_assert_uint_eq(f.buffer_count, expected[i].buffers);
+		clv_plan_file_free(&f);
+	}
+	ck_assert(!clv_plan_file_parse(&f, "p.json", text, (size_t)n, 8, &err));
+	ck_assert_str_eq(err.text, "p.json: ranks has no rank 8");
+	/* what is wrong there is named with its rank */
+	*strstr(text, "15}") = '9';
+	err.text[0] = 0;
+	ck_assert(!clv_plan_file_parse(&f, "p.json", text, (size_t)n, 2, &err));
+	ck_assert_str_eq(err.text, "p.json: ranks[1].buffers[0].bytes is 95: 3 x 5 of int8, 1 bytes each, take 15");
+	memcpy(strstr(text, "1, 3]"), "1   ]", 5);
+	err.text[0] = 0;
+	ck_assert(!clv_plan_file_parse(&f, "p.json", text, (size_t)n, 2, &err));
+	ck_assert_str_eq(err.text, "p.json: ranks[1].spans[0] is a list: a list of a first and a last rank was expected");
+	err.text[0] = 0;
+	ck_assert(!clv_plan_file_parse(&f, "p.json", sample_plan, sizeof(sample_plan) - 1, 5, &err));
+	ck_assert_str_eq(err.text,
+			 "p.json: rank is 2: a plan of rank 5 was expected, or of all (cleave plan --rank all)");
+	err.text[0] = 0;
+	ck_assert(clv_plan_file_parse(&f, "p.json", sample_plan, sizeof(sample_plan) - 1, 2, &err));
+	clv_plan_file_free(&f);
+}
+END_TEST
+
 /* One layer would do, but the layers together would not. */
 START_TEST(sums_do_not_wrap)
 {
@@ -327,7 +373,7 @@ START_TEST(random_changes)
 		/* in memory of its own length, so that a sanitizer sees a look beyond it */
 		char *exact = malloc(len ? len : 1);
 		memcpy(exact, text, len);
-		if (clv_plan_file_parse(&f, "p.json", exact, len, &err)) {
+		if (clv_plan_file_parse(&f, "p.json", exact, len, i % 3 ? CLV_PLAN_OWN_RANK : 2, &err)) {
 			check_read(text);
 			ck_assert_str_eq(err.text, "");
 			clv_plan_file_free(&f);
@@ -358,5 +404,5 @@ START_TEST(dtypes)
 }
 END_TEST
 
-CHECK_MAIN("plan_file", a_good_plan, what_may_be_absent, what_is_wrong_is_named, sums_do_not_wrap, files,
-	   random_changes, dtypes)
+CHECK_MAIN("plan_file", a_good_plan, what_may_be_absent, what_is_wrong_is_named, plans_of_all_ranks, sums_do_not_wrap,
+	   files, random_changes, dtypes)

@@ -105,8 +105,12 @@ typedef struct cleave_plan cleave_plan;
 
 /* Reads a plan. On an error *out is NULL and `why` (may be NULL; why_len bytes) gets a sentence that names the file, the
  * member and what was expected. -EINVAL: the file cannot be read, or is no plan. -ELIBACC: libjansson.so.4, which reads it,
- * cannot be opened. */
+ * cannot be opened.
+ *
+ * A plan of all ranks (`cleave plan --rank all`) is loaded for one of them by its number; another plan only for the rank
+ * that it was made for. Without a number it is the rank that the plan was made for, or of all the one that needs the most. */
 CLEAVE_API int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_len);
+CLEAVE_API int cleave_plan_load_rank(cleave_plan **out, const char *path, uint32_t rank, char *why, size_t why_len);
 
 /* Frees the memory of every layer, in the order of the stream that the plan was bound with. Before cleave_heap_close. */
 CLEAVE_API void cleave_plan_close(cleave_plan *plan);

@@ -45,7 +45,7 @@ static size_t words_of(const struct clv_plan_file_buffer *b)
 	return (b->experts + WORD_BITS - 1) / WORD_BITS;
 }
 
-int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_len)
+static int load(cleave_plan **out, const char *path, uint32_t rank, char *why, size_t why_len)
 {
 	if (!out)
 		return -EINVAL;
@@ -56,7 +56,9 @@ int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_
 	struct cleave_plan *plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return -ENOSPC;
-	int result = clv_plan_file_read(&plan->file, path, &err) ? 0 : !clv_jansson(NULL) ? -ELIBACC : -EINVAL;
+	int result = clv_plan_file_read_rank(&plan->file, path, rank, &err) ? 0
+		     : !clv_jansson(NULL)                                   ? -ELIBACC
+									    : -EINVAL;
 	if (!result && !(plan->layers = calloc((size_t)plan->file.layers + 1, sizeof(*plan->layers)))) {
 		clv_error_set(&err, "%s: host memory is out", path);
 		result = -ENOSPC;
@@ -73,6 +75,21 @@ int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_
 	pthread_mutex_init(&plan->lock, NULL);
 	*out = plan;
 	return 0;
+}
+
+int cleave_plan_load(cleave_plan **out, const char *path, char *why, size_t why_len)
+{
+	return load(out, path, CLV_PLAN_OWN_RANK, why, why_len);
+}
+
+int cleave_plan_load_rank(cleave_plan **out, const char *path, uint32_t rank, char *why, size_t why_len)
+{
+	if (rank == CLV_PLAN_OWN_RANK) {
+		if (out)
+			*out = NULL;
+		return -EINVAL;
+	}
+	return load(out, path, rank, why, why_len);
 }
 
 int cleave_plan_get_info(const cleave_plan *plan, cleave_plan_info *out)

@@ -13,14 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RANKS_MAX 65536u
 #define TOTAL_MAX ((uint64_t)1 << 62) /* of all buffers of all layers */
 
 struct reader {
 	const struct clv_jansson *j;
 	const char *file;
 	struct clv_error *err;
-	char where[96]; /* the object that members are read from, with the dot or "", for messages */
-	const json_t *object;
+	const json_t *object; /* that members are read from */
+	char where[96];       /* it, with the dot or "", for messages */
+	const json_t *base;   /* the object that lists are in: the document, or one of its ranks */
+	char base_where[32];
 };
 
 static bool wrong(struct reader *r, const char *fmt, ...) CLV_PRINTF(2, 3);
@@ -129,33 +132,35 @@ static bool list_of(struct reader *r, const char *name, size_t max, const json_t
 	return *count <= max || wrong(r, "%s has %zu entries: at most %zu were expected", name, *count, max);
 }
 
-/* Members are read from the i-th entry of a list from here on. */
+/* Members are read from the base again. */
+static void leave(struct reader *r)
+{
+	r->object = r->base;
+	snprintf(r->where, sizeof(r->where), "%s", r->base_where);
+}
+
+/* Members are read from the i-th entry of a list of the base from here on. */
 static bool enter(struct reader *r, const char *list_name, const json_t *list, size_t i)
 {
 	const json_t *v = r->j->json_array_get(list, i);
-	r->where[0] = 0;
+	leave(r);
 	if (!json_is_object(v)) {
 		char name[64];
 		snprintf(name, sizeof(name), "%s[%zu]", list_name, i);
 		return unlike(r, name, v, "an object");
 	}
-	snprintf(r->where, sizeof(r->where), "%s[%zu].", list_name, i);
+	snprintf(r->where, sizeof(r->where), "%s%s[%zu].", r->base_where, list_name, i);
 	r->object = v;
 	return true;
 }
 
-static void leave(struct reader *r, const json_t *root)
-{
-	r->object = root;
-	r->where[0] = 0;
-}
-
-static bool numbers(struct reader *r, const char *list_name, const json_t *list, size_t count, uint64_t *out)
+static bool numbers(struct reader *r, const char *list_name, const json_t *list, size_t count, uint64_t min,
+		    uint64_t *out)
 {
 	for (size_t i = 0; i < count; i++) {
-		char name[64];
+		char name[96];
 		snprintf(name, sizeof(name), "%s[%zu]", list_name, i);
-		if (!whole_value(r, name, r->j->json_array_get(list, i), 1, CLV_PLAN_BYTES_MAX, &out[i]))
+		if (!whole_value(r, name, r->j->json_array_get(list, i), min, CLV_PLAN_BYTES_MAX, &out[i]))
 			return false;
 	}
 	return true;
@@ -205,7 +210,7 @@ static bool read_shape(struct reader *r, struct clv_plan_file_buffer *b)
 	if (!shape)
 		return missing(r, "shape", "a list of whole numbers");
 	b->dims = (uint32_t)dims;
-	if (!numbers(r, "shape", shape, dims, b->shape))
+	if (!numbers(r, "shape", shape, dims, 1, b->shape))
 		return false;
 	uint64_t elements = 1;
 	for (uint32_t i = b->dims; i-- > 0;) {
@@ -217,7 +222,7 @@ static bool read_shape(struct reader *r, struct clv_plan_file_buffer *b)
 		return true;
 	if (stride_count != dims)
 		return wrong(r, "strides has %zu entries and shape %zu: as many were expected", stride_count, dims);
-	return numbers(r, "strides", strides, dims, b->strides);
+	return numbers(r, "strides", strides, dims, 1, b->strides);
 }
 
 static bool read_dtype(struct reader *r, struct clv_plan_file_buffer *b)
@@ -265,7 +270,7 @@ static bool read_buffer(struct reader *r, const struct clv_plan_file *f, struct 
 	return true;
 }
 
-static bool read_buffers(struct reader *r, const json_t *root, struct clv_plan_file *f)
+static bool read_buffers(struct reader *r, struct clv_plan_file *f)
 {
 	const json_t *list;
 	if (!list_of(r, "buffers", CLV_PLAN_BUFFERS_MAX, &list, &f->buffer_count))
@@ -282,7 +287,7 @@ static bool read_buffers(struct reader *r, const json_t *root, struct clv_plan_f
 			return false;
 		f->layer_bytes += f->buffers[i].bytes;
 	}
-	leave(r, root);
+	leave(r);
 	return f->layer_bytes < TOTAL_MAX / clv_max_u64(f->layers, 1) ||
 	       wrong(r, "buffers take %" PRIu64 " bytes in each of %u layers: less than 2^62 in all were expected",
 		     f->layer_bytes, f->layers);
@@ -295,7 +300,7 @@ static bool read_reservation(struct reader *r, struct clv_plan_file_reservation 
 	       flag(r, "hard", &v->hard);
 }
 
-static bool read_reservations(struct reader *r, const json_t *root, struct clv_plan_file *f)
+static bool read_reservations(struct reader *r, struct clv_plan_file *f)
 {
 	const json_t *list;
 	if (!list_of(r, "reservations", CLV_PLAN_RESERVATIONS_MAX, &list, &f->reservation_count))
@@ -306,29 +311,80 @@ static bool read_reservations(struct reader *r, const json_t *root, struct clv_p
 	for (size_t i = 0; i < f->reservation_count; i++)
 		if (!enter(r, "reservations", list, i) || !read_reservation(r, &f->reservations[i]))
 			return false;
-	leave(r, root);
+	leave(r);
 	return true;
 }
 
-static bool read_plan(struct reader *r, const json_t *root, struct clv_plan_file *f)
+/* Is the rank among those that the entered object speaks of? False with an error set if that cannot be read. */
+static bool speaks_of(struct reader *r, uint32_t rank)
+{
+	const json_t *spans;
+	size_t count;
+	if (!list_of(r, "spans", RANKS_MAX, &spans, &count))
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		const json_t *span = r->j->json_array_get(spans, i);
+		char name[64];
+		uint64_t ends[2];
+		snprintf(name, sizeof(name), "spans[%zu]", i);
+		if (!json_is_array(span) || r->j->json_array_size(span) != 2)
+			return unlike(r, name, span, "a list of a first and a last rank");
+		if (!numbers(r, name, span, 2, 0, ends))
+			return false;
+		if (rank >= ends[0] && rank <= ends[1])
+			return true;
+	}
+	return false;
+}
+
+/* The base becomes the object of the rank. */
+static bool choose(struct reader *r, uint32_t rank, struct clv_plan_file *f)
+{
+	const json_t *list;
+	size_t count;
+	if (!list_of(r, "ranks", RANKS_MAX, &list, &count) || !whole32(r, "rank", 0, UINT32_MAX - 1, 0, &f->rank))
+		return false;
+	if (rank == CLV_PLAN_OWN_RANK || (!list && rank == f->rank))
+		return true;
+	if (!list)
+		return wrong(r, "rank is %u: a plan of rank %u was expected, or of all (cleave plan --rank all)",
+			     f->rank, rank);
+	for (size_t i = 0; i < count; i++) {
+		if (!enter(r, "ranks", list, i))
+			return false;
+		if (speaks_of(r, rank)) {
+			r->base = r->object;
+			snprintf(r->base_where, sizeof(r->base_where), "ranks[%zu].", i);
+			f->rank = rank;
+			return true;
+		}
+		if (r->err && r->err->text[0])
+			return false;
+	}
+	leave(r);
+	return wrong(r, "ranks has no rank %u", rank);
+}
+
+static bool read_plan(struct reader *r, const json_t *root, uint32_t rank, struct clv_plan_file *f)
 {
 	uint64_t version;
-	leave(r, root);
+	r->base = root;
+	leave(r);
 	if (!whole(r, "version", 0, INT64_MAX, CLV_PLAN_VERSION, &version))
 		return false;
 	if (version != CLV_PLAN_VERSION)
 		return wrong(r, "version is %" PRIu64 ": this program reads plans of version %d", version,
 			     CLV_PLAN_VERSION);
 	return remark(r, "model", f->model) && remark(r, "backend", f->backend) && remark(r, "strategy", f->strategy) &&
-	       whole32(r, "rank", 0, UINT32_MAX, 0, &f->rank) &&
-	       whole32(r, "moe_layers", 1, CLV_MODEL_LAYERS_MAX, 0, &f->moe_layers) &&
+	       whole32(r, "moe_layers", 1, CLV_MODEL_LAYERS_MAX, 0, &f->moe_layers) && choose(r, rank, f) &&
 	       whole32(r, "layers_local", 0, f->moe_layers, f->moe_layers, &f->layers) &&
 	       whole32(r, "experts_local", 1, CLV_MODEL_EXPERTS_MAX, 0, &f->experts) &&
-	       whole(r, "weights_bytes", 0, TOTAL_MAX, 0, &f->weights_bytes) && read_buffers(r, root, f) &&
-	       read_reservations(r, root, f);
+	       whole(r, "weights_bytes", 0, TOTAL_MAX, 0, &f->weights_bytes) && read_buffers(r, f) &&
+	       read_reservations(r, f);
 }
 
-bool clv_plan_file_parse(struct clv_plan_file *f, const char *path, const char *text, size_t len, struct clv_error *err)
+bool clv_plan_file_parse(struct clv_plan_file *f, const char *path, const char *text, size_t len, uint32_t rank,
+			 struct clv_error *err)
 {
 	memset(f, 0, sizeof(*f));
 	struct reader r = {.j = clv_jansson(err), .file = path, .err = err};
@@ -346,21 +402,21 @@ bool clv_plan_file_parse(struct clv_plan_file *f, const char *path, const char *
 	else if (!json_is_object(root))
 		unlike(&r, "this", root, "a plan of `cleave plan`, which is one object,");
 	else
-		good = read_plan(&r, root, f);
+		good = read_plan(&r, root, rank, f);
 	r.j->json_delete(root);
 	if (!good)
 		clv_plan_file_free(f);
 	return good;
 }
 
-bool clv_plan_file_read(struct clv_plan_file *f, const char *path, struct clv_error *err)
+bool clv_plan_file_read_rank(struct clv_plan_file *f, const char *path, uint32_t rank, struct clv_error *err)
 {
 	char *text;
 	size_t len;
 	memset(f, 0, sizeof(*f));
 	if (!clv_file_read(path, true, CLV_PLAN_FILE_MAX, "a plan", &text, &len, err))
 		return false;
-	bool good = clv_plan_file_parse(f, path, text, len, err);
+	bool good = clv_plan_file_parse(f, path, text, len, rank, err);
 	free(text);
 	return good;
 }

@@ -54,11 +54,21 @@ struct clv_plan_file {
 	size_t reservation_count;
 };
 
-/* False with `err`: the file cannot be read, is no plan, or says what cannot be. */
-bool clv_plan_file_read(struct clv_plan_file *f, const char *path, struct clv_error *err);
+#define CLV_PLAN_OWN_RANK UINT32_MAX
+
+/* False with `err`: the file cannot be read, is no plan, or says what cannot be. A plan of all ranks (`cleave plan --rank all`)
+ * is read for one of them, any other only for the rank that it is of; CLV_PLAN_OWN_RANK: for the one that it speaks of
+ * itself, which is the one that needs the most. */
+bool clv_plan_file_read_rank(struct clv_plan_file *f, const char *path, uint32_t rank, struct clv_error *err);
+
+static inline bool clv_plan_file_read(struct clv_plan_file *f, const char *path, struct clv_error *err)
+{
+	return clv_plan_file_read_rank(f, path, CLV_PLAN_OWN_RANK, err);
+}
 
 /* The same from a text; `path` is for messages. */
-bool clv_plan_file_parse(struct clv_plan_file *f, const char *path, const char *text, size_t len, struct clv_error *err);
+bool clv_plan_file_parse(struct clv_plan_file *f, const char *path, const char *text, size_t len, uint32_t rank,
+			 struct clv_error *err);
 
 /* Also of one that was not read, if it is all zeros. */
 void clv_plan_file_free(struct clv_plan_file *f);
