@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Cleave's explicit API in Python: the buffers of a plan as arrays and PyTorch tensors, regions of a program that are served
-from Cleave, and stand-ins for what PyTorch cannot tell under `cleave run`. One file, the standard library alone; copy it where
-it is needed. PyTorch is imported only by what needs it. `python3 cleave_torch.py self-check` says what it finds.
+from Cleave, and stand-ins for what PyTorch cannot tell under `cleave run`. One file, the standard library alone; PyTorch is imported
+only by what needs it. `python3 cleave_torch.py self-check` says what it finds.
 
     plan = cleave_torch.Plan("plan.json").bind(ahead=1)  # of `cleave plan -o`; holds room for one layer from now on
     sources = load_checkpoint()                          # tensors of plan.heap.empty(...), or made inside region()
@@ -95,12 +95,12 @@ _Preload = _struct("u32 version size, heap_fn heap, look_fn get_stats, list_fn b
 # Functions without "cleave_" or "cleave_heap_": the result, and the arguments; of structures and out parameters pointers.
 _PROTOTYPES = """
 driver_open: int ptr text | driver_close: none ptr | driver_host_address: ptr ptr u64 size | close: none ptr
-open: int ptr ptr text text size | alloc: int ptr int stream size ptr | free: int ptr u64 stream
-get_stats: int ptr int ptr | blocks: int ptr int ptr size ptr
-last_failure: int ptr int ptr | failure_print: int ptr text size | dtype_name: text int
-plan_load: int ptr text text size | plan_load_rank: int ptr text u32 text size | plan_close: none ptr | plan_get_info: int ptr ptr | plan_describe: int ptr u32 ptr
-plan_bind: int ptr ptr int stream u32 | plan_bind_memory: int ptr ptr int stream u32 | plan_take_layer: int ptr u32
-plan_release_layer: int ptr u32 stream | plan_get_buffer: int ptr u32 text ptr | plan_fill_expert: int ptr u32 text u32 ptr ptr
+open: int ptr ptr text text size | alloc: int ptr int stream size ptr | free: int ptr u64 stream | get_stats: int ptr int ptr
+blocks: int ptr int ptr size ptr | trim: int ptr int u64 ptr | last_failure: int ptr int ptr | failure_print: int ptr text size
+dtype_name: text int | plan_load: int ptr text text size | plan_load_rank: int ptr text u32 text size | plan_close: none ptr
+plan_get_info: int ptr ptr | plan_describe: int ptr u32 ptr | plan_bind: int ptr ptr int stream u32
+plan_bind_memory: int ptr ptr int stream u32 | plan_take_layer: int ptr u32 | plan_release_layer: int ptr u32 stream
+plan_get_buffer: int ptr u32 text ptr | plan_fill_expert: int ptr u32 text u32 ptr ptr
 plan_unfill_expert: int ptr u32 text u32 | plan_missing: i64 ptr u32 text ptr size | plan_layer_done: int ptr u32 text size
 torch_heap: int ptr text size | torch_stream: int int ptr ptr | torch_pool: int ptr text size
 """
@@ -248,8 +248,7 @@ def _drop(capsule):
             _exports.pop(ctypes.pythonapi.PyCapsule_GetPointer(capsule, name), None)
 
 
-ctypes.pythonapi.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+ctypes.pythonapi.PyCapsule_IsValid.argtypes = ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
 ctypes.pythonapi.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 ctypes.pythonapi.PyCapsule_New.restype = ctypes.py_object
@@ -396,12 +395,16 @@ class Heap:
         if not self.simulated:
             status = self._lib.torch_stream(device, handle or None, ctypes.byref(stream))
             if status:
-                _refuse(status, f"device {device} has no stream {handle:#x} (is there a context? torch.cuda.init() makes one)")
+                _refuse(status, f"device {device} has no stream {handle:#x} (is there a context? a first tensor there makes one)")
         return stream
 
     def tell(self):
         """What tells of this memory: .stats(device), .list(device) of blocks, .failure(device)."""
         return Teller(None if self._pool else self._heap)
+
+    def trim(self, device=0, keep=0):
+        """Gives free memory back to the driver until at most `keep` bytes are held; not under `cleave run`: empty_cache() does that."""
+        self.check(self._lib.trim(self._heap, device, keep, None), "to give memory back", device)
 
     def check(self, status, what, device):
         """Raises what an error of the library means."""
@@ -519,7 +522,6 @@ class Layer:
         return Buffer(self._memory, found)
 
     def keys(self):
-        """The names of the buffers."""
         return self._buffers.keys()
 
     def expert(self, name, e):
@@ -646,9 +648,8 @@ def snapshot(blocks):
 
 def statistics(stats):
     """The keys of torch.cuda.memory_stats(), from Teller.stats(); what Cleave does not count is 0."""
-    kinds = ("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
-             "inactive_split_bytes", "requested_bytes")
-    fields = ("current", "peak", "allocated", "freed")
+    kinds = "allocation segment active inactive_split allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes"
+    kinds, fields = kinds.split(), ("current", "peak", "allocated", "freed")
     found = {f"{kind}.{pool}.{field}": 0 for kind in kinds for pool in ("all", "large_pool", "small_pool") for field in fields}
     found.update({f"oversize_{kind}.{field}": 0 for kind in ("allocations", "segments") for field in fields})
     for kind in ("allocation", "active"):
@@ -692,12 +693,17 @@ def install():
         return device if isinstance(device, int) else torch.device(device).index or 0
 
     def take_snapshot(*_, **__):
-        return snapshot({device: tell().list(device) for device in range(torch.cuda.device_count())})
+        blocks = {device: [] for device in range(torch.cuda.device_count())}
+        for device in blocks:
+            with contextlib.suppress(CleaveError):  # a device, or a process, that has not been used yet
+                blocks[device] = tell().list(device)
+        return snapshot(blocks)
 
     def memory_stats(device=None):
         found = original_stats(device)
-        for name, value in statistics(tell().stats(of(device))).items():
-            found[name] = found.get(name) or value
+        with contextlib.suppress(CleaveError):
+            for name, value in statistics(tell().stats(of(device))).items():
+                found[name] = found.get(name) or value
         return found
 
     def record_memory_history(enabled="all", *_, **__):
@@ -775,8 +781,7 @@ def self_check(out=sys.stdout):
         say("error", error)
         return False
     try:
-        Heap("cuda")
-        say("GPU", "the heap can be opened")
+        say("GPU", f"the heap \"{Heap('cuda').name}\" can be opened")
     except CleaveError as error:
         say("GPU", error)
     try:

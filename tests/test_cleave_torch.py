@@ -277,6 +277,10 @@ class Arrays(Scratch):
         self.assertIsInstance(raised.exception, MemoryError)
         del kept
         heap.empty(3 << 20)
+        gc.collect()
+        self.assertGreaterEqual(heap.tell().stats(0)["held_bytes"], 3 << 20)
+        heap.trim()
+        self.assertEqual(heap.tell().stats(0)["held_bytes"], 0)
 
     def test_settings(self):
         with self.assertRaisesRegex(cleave_torch.CleaveError, "cannot be opened: .*no_such_setting"):
@@ -565,6 +569,9 @@ class OnTheDouble(Scratch):
             logging.basicConfig(level=logging.INFO)
             torch.cuda.get_allocator_backend = lambda: "cudaMallocAsync"
             assert cleave_torch.preload()
+            assert cleave_torch.install() and torch.cuda.memory_snapshot() == []  # before the first use of memory
+            assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == 12345
+            cleave_torch.uninstall()
             pointers = [ctypes.c_uint64() for _ in range(3)]
             for pointer, size in zip(pointers, (1000, 3 << 20, 5 << 20)):
                 do(cuda.cuMemAllocAsync, ctypes.byref(pointer), ctypes.c_size_t(size), None)
