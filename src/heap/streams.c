@@ -260,24 +260,28 @@ bool clv_streams_pending(const struct clv_arena *a)
 	return false;
 }
 
+bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot *slot)
+{
+	if (own->index == CLV_SLOT_ANY || own->lasting || slot->apart || !record(a, slot))
+		return false;
+	if (slot->count) { /* the last event covers every free */
+		clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
+		if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
+			return false;
+		a->device_waits++;
+	}
+	own->seq++;
+	return true;
+}
+
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 {
-	if (own->index == CLV_SLOT_ANY || own->lasting)
-		return false;
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		struct clv_slot *slot = a->slots[i];
-		if (slot == own || !slot->used || slot->apart || !slot->holes->count || !record(a, slot))
-			continue;
-		if (slot->count) { /* the last event covers every free */
-			clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-			if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
-				continue;
-			a->device_waits++;
-		}
 		/* what was the other's is ours from here on, and complete when we are */
-		own->seq++;
-		any |= retag_all(a, slot, UINT64_MAX, own->index, own->seq);
+		if (slot != own && slot->used && slot->holes->count && clv_slot_follow(a, own, slot))
+			any |= retag_all(a, slot, UINT64_MAX, own->index, own->seq);
 	}
 	return any;
 }

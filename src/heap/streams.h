@@ -49,6 +49,10 @@ void clv_streams_record(struct clv_arena *a);
 /* True if an event that was recorded on a stream, but for lasting ones, has not completed as far as is known. */
 bool clv_streams_pending(const struct clv_arena *a);
 
+/* Makes the stream of `own` wait (on the device) for all frees of another slot so far: what these freed can be used in the order of
+ * `own`, and is complete when that has passed its present seq, which is a new one. False: they cannot, nothing changed. */
+bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot *slot);
+
 /* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY and
  * lasting slots cannot wait on the device. True if any hole was gained. */
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
