@@ -4,6 +4,7 @@
 #include "arena.h"
 #include "cache.h"
 #include "frames.h"
+#include "recent.h"
 #include "reclaim.h"
 #include "slab.h"
 #include "space.h"
@@ -53,7 +54,7 @@ static uint64_t block_around(const struct clv_arena *a, uint64_t ptr, uint64_t *
 	*size = 0;
 	if (e && e->chunk)
 		clv_slab_block_at(a, ptr, &start, size);
-	else if (e) {
+	else if (e && !e->kept) {
 		start = e->addr;
 		*size = e->live.requested;
 	}
@@ -118,6 +119,7 @@ bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, b
 		gone = slot->completed >= slot->seq;
 	}
 	if (slot && gone) {
+		clv_recent_flush(a); /* a block may have been freed on it since the first time */
 		clv_slabs_orphan(a, slot);
 		clv_slot_drop(a, slot);
 		clv_slabs_reap(a);
