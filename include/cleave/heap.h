@@ -103,7 +103,7 @@ typedef struct cleave_heap_stats {
 	uint64_t free_bytes;                            /* held and in no live block */
 	uint64_t stranded_bytes;                        /* free, in frames that hold a live block */
 	uint64_t pending_bytes;                         /* free, but work of a stream may still use it */
-	uint64_t cached_bytes;                          /* free, in caches of threads */
+	uint64_t cached_bytes;                          /* free, kept for the next request of their size */
 	uint64_t largest_hole_bytes;                    /* the largest free mapped run */
 	uint64_t frames, live_blocks, free_blocks;      /* numbers */
 	uint64_t allocs, frees, failures;               /* calls since open */

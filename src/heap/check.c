@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "cache.h"
 #include "frames.h"
+#include "recent.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -12,7 +13,7 @@
 #include <inttypes.h>
 
 struct sums {
-	uint64_t used, live, holes, gaps, lingers, chunks;
+	uint64_t used, live, kept, holes, gaps, lingers, chunks;
 	uint64_t hole_bytes;
 };
 
@@ -64,7 +65,8 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 			return false;
 		break;
 	case CLV_LIVE:
-		s->used += e->size;
+		s->used += e->kept ? 0 : e->size;
+		s->kept += e->kept ? e->size : 0;
 		s->live++;
 		s->chunks += e->chunk;
 		if (clv_space_lookup(a, e->addr) != e || clv_space_containing(a, clv_extent_end(e) - 1) != e)
@@ -227,9 +229,14 @@ bool clv_arena_check(struct clv_arena *a, struct clv_error *err)
 		return clv_error_set(err, "%s (gaps)", broken);
 	if (!check_frames(a, err) || !check_cover(a, err) || !check_slots(a, &s, err))
 		return false;
-	if (a->used + s.hole_bytes + a->loose_bytes != a->held)
-		return clv_error_set(err, "held %" PRIu64 " is not used %" PRIu64 " + holes %" PRIu64 " + loose %" PRIu64, a->held, a->used,
-				     s.hole_bytes, a->loose_bytes);
+	if (a->used + s.kept + s.hole_bytes + a->loose_bytes != a->held)
+		return clv_error_set(err, "held %" PRIu64 " is not used %" PRIu64 " + kept %" PRIu64 " + holes %" PRIu64 " + loose %" PRIu64,
+				     a->held, a->used, s.kept, s.hole_bytes, a->loose_bytes);
+	broken = clv_recent_check(a);
+	if (broken)
+		return clv_error_set(err, "%s", broken);
+	if (s.kept != a->recent.bytes)
+		return clv_error_set(err, "recent: %" PRIu64 " bytes are kept, not %" PRIu64, s.kept, a->recent.bytes);
 	uint64_t taken;
 	broken = clv_slabs_check(a, &taken);
 	if (broken)

@@ -53,7 +53,7 @@ static uint64_t block_around(const struct clv_arena *a, uint64_t ptr, uint64_t *
 	*size = 0;
 	if (e && e->chunk)
 		clv_slab_block_at(a, ptr, &start, size);
-	else if (e) {
+	else if (e && !e->kept) {
 		start = e->addr;
 		*size = e->live.requested;
 	}

@@ -4,6 +4,7 @@
 #include "cache.h"
 #include "frames.h"
 #include "purchase.h"
+#include "recent.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -398,6 +399,7 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 
 void clv_reclaim_slot(struct clv_arena *a, struct clv_slot *slot)
 {
+	clv_recent_flush(a); /* a block may have been freed on it since its end was told */
 	clv_slabs_orphan(a, slot);
 	clv_slot_drop(a, slot);
 	clv_slabs_reap(a);
@@ -476,6 +478,7 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_window hit;
 	if (clv_place_hit(a, l->rq, &hit))
 		return clv_space_carve(a, hit.hole, hit.addr, size, slot->index);
+	clv_recent_flush(a); /* what is kept may be the hole that fits, or memory that need not be bought */
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */

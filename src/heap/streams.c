@@ -175,17 +175,24 @@ static uint64_t event_bytes(const struct clv_arena *a)
 	return clv_max_u64(EVENT_BYTES, clv_min_u64(a->held / EVENT_OF_HELD, low));
 }
 
+void clv_slot_due(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t bytes, bool now)
+{
+	if (seq <= slot->recorded_seq)
+		return;
+	slot->unrecorded_bytes += bytes;
+	if (now || slot->unrecorded_bytes >= event_bytes(a))
+		record(a, slot); /* a refusal only means that completion is learned later */
+}
+
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now)
 {
 	if (slot->index == CLV_SLOT_ANY)
 		return 0;
 	if (slot->ended) /* an empty chunk: freed before the end, or by others whose work is done */
 		return slot->seq;
-	slot->seq++;
-	slot->unrecorded_bytes += bytes;
-	if (now || slot->unrecorded_bytes >= event_bytes(a))
-		record(a, slot); /* a refusal only means that completion is learned later */
-	return slot->seq;
+	uint64_t seq = ++slot->seq;
+	clv_slot_due(a, slot, seq, bytes, now);
+	return seq;
 }
 
 static void pop_event(struct clv_arena *a, struct clv_slot *slot)

@@ -28,6 +28,9 @@ bool clv_slot_ready(struct clv_slot *slot);
 /* Counts a free of `bytes` on the slot and records an event if one is due. `now`: record at once. Returns its seq. */
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now);
 
+/* The second half of that, for a free whose seq was counted before: now its `bytes` are free for others, too. */
+void clv_slot_due(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t bytes, bool now);
+
 /* True if all work of the slot before its free number `seq` is known to be done. */
 static inline bool clv_slot_passed(const struct clv_arena *a, uint32_t slot, uint64_t seq)
 {
