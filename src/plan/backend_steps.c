@@ -21,12 +21,12 @@ static void pad_tensors(struct clv_backend_steps *s)
 			struct clv_conversion_tensor *t = s->tensor[kind][w2];
 			if (!t || !t->source)
 				continue;
-			uint64_t bytes = t->source / from->hidden.padded * to->hidden.padded;
+			uint64_t bytes = t->source * to->hidden.padded / from->hidden.padded;
 			unsigned n = 0;
 			if (to->hidden.padded > from->hidden.padded)
 				t->padded[n++] = bytes;
 			if (to->intermediate.padded > from->intermediate.padded)
-				t->padded[n++] = bytes / from->intermediate.padded * to->intermediate.padded;
+				t->padded[n++] = bytes * to->intermediate.padded / from->intermediate.padded;
 		}
 }
 

@@ -40,9 +40,9 @@ static uint64_t kept_of(const struct clv_layers_kind *k)
 /* The spare layer of ping-pong. */
 static uint64_t spare_of(const struct clv_layers *l)
 {
-	for (unsigned k = 0; k < CLV_LAYERS_KINDS && l->strategy == CLV_STRATEGY_PING_PONG; k++)
-		if (converts(&l->kinds[k]))
-			return l->kinds[k].plan->destinations;
+	for (uint32_t i = 0; i < l->count && l->strategy == CLV_STRATEGY_PING_PONG; i++)
+		if (converts(&l->kinds[l->kind[i]]))
+			return l->kinds[l->kind[i]].plan->destinations;
 	return 0;
 }
 
