@@ -59,6 +59,7 @@ static void random_tensor(struct clv_rng *r, struct clv_conversion_tensor *t, ui
 		t->gathered[0] = one_in(r, 8) ? some_bytes(r) : t->destination;
 	if (t->gathered[0] && one_in(r, 4))
 		t->gathered[1] = t->destination;
+	t->reused = one_in(r, 2);
 	if (one_in(r, 5)) {
 		t->whole[0].bytes = some_bytes(r);
 		t->whole[0].count = (uint32_t)clv_rng_range(r, 1, 3);
@@ -164,16 +165,26 @@ static void down(struct account *a, uint64_t bytes)
 	a->live -= whole(bytes);
 }
 
+/* Copies that serve all experts, and the scratch of one. */
+static uint64_t serving(enum clv_strategy strategy, const struct clv_conversion_tensor *t)
+{
+	if (strategy == CLV_STRATEGY_LISTS || !t->destination)
+		return 0;
+	if (!t->gathered[0])
+		return strategy == CLV_STRATEGY_IN_PLACE ? whole(t->destination) : 0;
+	return t->reused ? whole(t->gathered[0]) + whole(t->gathered[1]) : 0;
+}
+
 static void count_expert(struct account *a, enum clv_strategy strategy, const struct clv_conversion_tensor *t)
 {
-	bool own = strategy == CLV_STRATEGY_LISTS || strategy == CLV_STRATEGY_IN_PLACE || t->gathered[0];
-	if (!t->destination || !own)
+	uint64_t copies = whole(t->gathered[0]) + whole(t->gathered[1]);
+	if (!t->destination || (strategy != CLV_STRATEGY_LISTS && !copies))
 		return;
-	up(a, t->gathered[0]);
-	up(a, t->gathered[1]);
+	if (strategy != CLV_STRATEGY_LISTS && t->reused)
+		copies = 0;
+	up(a, copies);
 	up(a, t->destination);
-	down(a, t->gathered[0]);
-	down(a, t->gathered[1]);
+	down(a, copies);
 	if (strategy != CLV_STRATEGY_LISTS)
 		down(a, t->destination);
 }
@@ -211,22 +222,30 @@ static void count_layer(struct account *a, enum clv_strategy strategy, const str
 	down(a, scratch);
 	for (t = c->tensors; t < end && strategy == CLV_STRATEGY_PREALLOCATED; t++)
 		up(a, c->experts * t->destination);
+	uint64_t all = 0;
+	for (t = c->tensors; t < end; t++)
+		all += t->whole[0].bytes ? 0 : serving(strategy, t);
+	up(a, all);
 	for (uint32_t e = 0; e < c->experts; e++)
 		for (t = c->tensors; t < end; t++)
 			if (!t->whole[0].bytes)
 				count_expert(a, strategy, t);
+	down(a, all);
 	for (t = c->tensors; t < end && lists; t++)
 		if (!t->whole[0].bytes)
 			count_stack(a, c, t);
 	for (t = c->tensors; t < end; t++) {
 		for (uint32_t n = 0; n < t->whole[0].count; n++)
 			up(a, t->whole[0].bytes);
+		all = t->whole[0].bytes ? serving(strategy, t) : 0;
+		up(a, all);
 		for (uint32_t e = 0; e < c->experts && t->whole[0].bytes; e++)
 			count_expert(a, strategy, t);
 		if (lists && t->whole[0].bytes)
 			count_stack(a, c, t);
 		for (uint32_t n = 0; n < t->whole[0].count; n++)
 			down(a, t->whole[0].bytes);
+		down(a, all);
 	}
 	down(a, copies[0] + copies[1]);
 	for (t = c->tensors; t < end; t++)

@@ -69,15 +69,20 @@ bool clv_steps_straight(struct clv_backend_steps *s)
 }
 
 /* prepare_static_weights_for_trtllm_fp4_moe(): weights are gathered by rows into the result, scales into a copy that
- * FlashInfer's block_scale_interleave() makes the result of, in a tensor of its own. */
+ * FlashInfer's block_scale_interleave() makes the result of, in a tensor of its own. Since vllm#55407, which made
+ * destinations first, that copy is one for all experts. */
 bool clv_steps_nvfp4_trtllm(struct clv_backend_steps *s)
 {
 	if (is_padded(s->layer))
 		pad_tensors(s);
 	reorder_rows(s);
-	for (int w2 = 0; w2 < 2; w2++)
-		if (s->tensor[CLV_BUFFER_SCALE][w2])
-			s->tensor[CLV_BUFFER_SCALE][w2]->gathered[0] = s->tensor[CLV_BUFFER_SCALE][w2]->destination;
+	for (int w2 = 0; w2 < 2; w2++) {
+		struct clv_conversion_tensor *t = s->tensor[CLV_BUFFER_SCALE][w2];
+		if (!t)
+			continue;
+		t->gathered[0] = t->destination;
+		t->reused = true;
+	}
 	return true;
 }
 

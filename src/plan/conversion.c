@@ -185,29 +185,45 @@ static void reorder(struct schedule *s)
 		dies(s, scratch);
 }
 
-/* An expert's tensor, converted into a buffer of its own, which is returned and lives on. */
-static size_t convert(struct schedule *s, uint32_t k, uint32_t expert)
+static bool reuses(const struct clv_conversion_tensor *t, enum clv_strategy strategy)
+{
+	return t->reused && strategy != CLV_STRATEGY_LISTS;
+}
+
+static void gather(struct schedule *s, uint32_t k, uint32_t expert)
 {
 	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
-	size_t first = s->plan->count;
 	for (unsigned i = 0; i < CLV_CONVERSION_COPIES; i++)
 		if (t->gathered[i])
 			born(s, t->gathered[i], CLV_ROLE_GATHERED, k, expert);
-	size_t converted = born(s, t->destination, CLV_ROLE_CONVERTED, k, expert);
-	all_die(s, first, converted);
-	return converted;
 }
 
-/* What needs no copy on the way is written where it stays at once, unless it lies over its own source or a list is made. */
+/* What serves all experts of a loop. */
+static void serve_all(struct schedule *s, enum clv_strategy strategy, uint32_t k)
+{
+	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
+	if (t->destination && reuses(t, strategy))
+		gather(s, k, CLV_CONVERSION_ALL);
+	if (t->destination && !t->gathered[0] && strategy == CLV_STRATEGY_IN_PLACE)
+		born(s, t->destination, CLV_ROLE_CONVERTED, k, CLV_CONVERSION_ALL);
+}
+
+/* Into a buffer of the expert's own if a list is made or it goes through copies; else straight to where it will stay, or to
+ * scratch and back. */
 static void convert_expert(struct schedule *s, enum clv_strategy strategy, uint32_t k, uint32_t expert)
 {
 	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
-	if (!t->destination)
+	size_t first = s->plan->count;
+	if (!t->destination || (!t->gathered[0] && strategy != CLV_STRATEGY_LISTS))
 		return;
+	if (!reuses(t, strategy))
+		gather(s, k, expert);
+	size_t converted = born(s, t->destination, CLV_ROLE_CONVERTED, k, expert);
+	all_die(s, first, converted);
 	if (strategy == CLV_STRATEGY_LISTS)
-		s->list[(size_t)k * s->conversion->experts + expert] = convert(s, k, expert);
-	else if (strategy == CLV_STRATEGY_IN_PLACE || t->gathered[0])
-		dies(s, convert(s, k, expert));
+		s->list[(size_t)k * s->conversion->experts + expert] = converted;
+	else
+		dies(s, converted);
 }
 
 static void stack(struct schedule *s, uint32_t k)
@@ -223,10 +239,16 @@ static void stack(struct schedule *s, uint32_t k)
 static void convert_all(struct schedule *s, enum clv_strategy strategy)
 {
 	const struct clv_conversion *c = s->conversion;
+	size_t serving = s->plan->count;
+	for (uint32_t k = 0; k < c->tensor_count; k++)
+		if (!has_whole(&c->tensors[k]))
+			serve_all(s, strategy, k);
+	size_t serving_end = s->plan->count;
 	for (uint32_t e = 0; e < c->experts; e++)
 		for (uint32_t k = 0; k < c->tensor_count; k++)
 			if (!has_whole(&c->tensors[k]))
 				convert_expert(s, strategy, k, e);
+	all_die(s, serving, serving_end);
 	for (uint32_t k = 0; k < c->tensor_count && strategy == CLV_STRATEGY_LISTS; k++)
 		if (!has_whole(&c->tensors[k]))
 			stack(s, k);
@@ -238,6 +260,7 @@ static void convert_all(struct schedule *s, enum clv_strategy strategy)
 		for (unsigned i = 0; i < CLV_CONVERSION_WHOLE; i++)
 			for (uint32_t n = 0; n < t->whole[i].count && t->whole[i].bytes; n++)
 				born(s, t->whole[i].bytes, CLV_ROLE_WHOLE, k, 0);
+		serve_all(s, strategy, k);
 		size_t end = s->plan->count;
 		for (uint32_t e = 0; e < c->experts; e++)
 			convert_expert(s, strategy, k, e);
@@ -333,7 +356,7 @@ static void place_sources(const struct clv_conversion *c, enum clv_strategy stra
  * everyone's, and nothing else need be packed. */
 static bool is_repeated(const struct clv_conversion_buffer *b, enum clv_strategy strategy)
 {
-	return strategy != CLV_STRATEGY_LISTS && b->expert > 0;
+	return strategy != CLV_STRATEGY_LISTS && b->expert > 0 && b->expert != CLV_CONVERSION_ALL;
 }
 
 /* Where the first expert's buffers are, by tensor: they follow each other in the same order. */
@@ -347,7 +370,7 @@ static void repeat_offsets(enum clv_strategy strategy, struct clv_conversion_pla
 			run = i;
 		if (is_repeated(b, strategy))
 			p->offsets[i] = p->offsets[model[b->tensor] + (i - run)];
-		else if (run == i && b->role >= CLV_ROLE_GATHERED)
+		else if (run == i && b->role >= CLV_ROLE_GATHERED && b->expert == 0)
 			model[b->tensor] = i;
 	}
 }
