@@ -378,6 +378,10 @@ static void captures(void)
 	SAY("legacy event", cu.cuEventRecord(e, NULL));
 	SAY("end", cu.cuStreamEndCapture(b, &g));
 	cu.cuStreamBeginCapture_v2(b, relaxed);
+	SAY("id of the legacy stream", cu.cuStreamGetId(NULL, &id));
+	SAY("status", status_of(b));
+	SAY("end", cu.cuStreamEndCapture(b, &g));
+	cu.cuStreamBeginCapture_v2(b, relaxed);
 	SAY("destroy a stream that is captured", cu.cuStreamDestroy_v2(b));
 }
 
@@ -476,7 +480,6 @@ static void contexts(void)
 	SAY("retain", cu.cuDevicePrimaryCtxRetain(&got, 0));
 	printf("  the same: %d\n", got == primary);
 	SAY("allocate, made current before", cu.cuMemAlloc_v2(&p, MIB));
-	SAY("query an event from before", cu.cuEventQuery(ours));
 }
 
 static void after_fork(void)

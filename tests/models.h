@@ -15,20 +15,15 @@
 static const char *const small_models[] = {"first_dense", "sparse_step", "interleaved", "latent",
 					   "by_groups",   "not_gated",   "int4_groups"};
 
-/* Those of $CLEAVE_SHARED/models. */
-static const char *const large_models[] = {"deepseek-v3-fp8",   "glm-4.5-air-fp8",      "gpt-oss-120b-mxfp4",
+/* Published ones, with the fields that sizes depend on. */
+static const char *const published_models[] = {"deepseek-v3-fp8",   "glm-4.5-air-fp8",      "gpt-oss-120b-mxfp4",
 					   "kimi-k2-nvfp4",     "kimi-k2.5-int4",       "kimi-k3-mxfp4",
 					   "kimi-k3-nvfp4",     "llama4-maverick-fp8",  "minimax-m2-fp8",
 					   "mixtral-8x7b-bf16", "qwen3-235b-a22b-bf16", "qwen3-coder-480b-bf16"};
 
-static inline void small_model_path(const char *name, char *buf, size_t len)
+static inline void model_path(const char *name, char *buf, size_t len)
 {
 	snprintf(buf, len, "%s/models/%s", getenv("CLEAVE_TEST_DATA"), name);
-}
-
-static inline void large_model_path(const char *name, char *buf, size_t len)
-{
-	snprintf(buf, len, "%s/models/%s", getenv("CLEAVE_SHARED"), name);
 }
 
 static inline void read_model(struct clv_model *m, const char *path)
@@ -37,17 +32,11 @@ static inline void read_model(struct clv_model *m, const char *path)
 	ck_assert_msg(clv_model_read(m, path, &err), "%s", err.text);
 }
 
-static inline void read_small(struct clv_model *m, const char *name)
+/* One of these by its name. */
+static inline void read_named(struct clv_model *m, const char *name)
 {
 	char path[4096];
-	small_model_path(name, path, sizeof(path));
-	read_model(m, path);
-}
-
-static inline void read_large(struct clv_model *m, const char *name)
-{
-	char path[4096];
-	large_model_path(name, path, sizeof(path));
+	model_path(name, path, sizeof(path));
 	read_model(m, path);
 }
 

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const commands[] = {"run", "replay", "convert", "pack", "stress", "bench", "help", "version"};
+static const char *const commands[] = {"run",    "replay", "convert", "plan",   "pack",
+				       "stress", "bench",  "help",    "version"};
 
 static const char tiny[] = "Thread,Time,Action,Pointer,Size,Stream\n"
 			   "1,10:00:00.000001,allocate,0x1000,1000,0x0\n"
@@ -26,7 +27,7 @@ END_TEST
 
 START_TEST(unknown_commands)
 {
-	static const char *const names[] = {"plan", "Pack", "stat",   "report", "",
+	static const char *const names[] = {"plans", "Pack", "stat",   "report", "",
 					    "-",    "--",   "--json", "Replay", "replay "};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		cli_assert_refused(cli_run(names[i], "x", NULL), "unknown");
@@ -63,7 +64,7 @@ END_TEST
 
 START_TEST(help_refuses)
 {
-	cli_assert_refused(cli_run("help", "plan", NULL), "plan");
+	cli_assert_refused(cli_run("help", "plans", NULL), "plans");
 	cli_assert_refused(cli_run("help", "replay", "convert", NULL), "convert");
 	cli_assert_refused(cli_run("help", "--json", NULL), "--json");
 	cli_assert_refused(cli_run("help", "replay", "--json", NULL), "--json");

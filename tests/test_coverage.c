@@ -163,7 +163,7 @@ START_TEST(agrees_with_a_walk_over_elements)
 	for (size_t k = 0; k < CLV_ARRAY_LEN(small_models); k++) {
 		struct clv_model m;
 		unsigned done = 0;
-		read_small(&m, small_models[k]);
+		read_named(&m, small_models[k]);
 		for (size_t i = 0; i < CLV_ARRAY_LEN(shapes); i++) {
 			for (size_t a = 0; a < CLV_ARRAY_LEN(aligns); a++) {
 				struct clv_shard_config c;
@@ -296,7 +296,7 @@ START_TEST(finds_a_shard_that_is_wrong)
 	struct clv_shard s, t;
 	struct clv_shard_config c;
 	struct clv_error err = {0};
-	read_small(&m, "latent"); /* 384 over 4 ranks: 96, in 128 */
+	read_named(&m, "latent"); /* 384 over 4 ranks: 96, in 128 */
 	clv_shard_config_init(&c);
 	c.tp = 4;
 	c.align_intermediate = 128;
@@ -327,7 +327,7 @@ START_TEST(gives_the_figures)
 	struct clv_shard_config c;
 	struct clv_coverage cover;
 	struct clv_error err = {0};
-	read_small(&m, "interleaved"); /* 3 layers, one of them plain; 4 experts of 96 x 48; FP8 by channel */
+	read_named(&m, "interleaved"); /* 3 layers, one of them plain; 4 experts of 96 x 48; FP8 by channel */
 	clv_shard_config_init(&c);
 	c.tp = 2;
 	c.align_intermediate = 64;
@@ -379,7 +379,7 @@ START_TEST(proves_or_refuses_any_sizes)
 		struct clv_error err = {0};
 		if (seed % 100 == 1) {
 			clv_model_free(&m);
-			read_small(&m, small_models[seed / 100 % CLV_ARRAY_LEN(small_models)]);
+			read_named(&m, small_models[seed / 100 % CLV_ARRAY_LEN(small_models)]);
 		}
 		uint32_t unit = clv_rng_below(&rng, 4) ? 128 : 1;
 		m.intermediate = unit * (uint32_t)clv_rng_range(&rng, 1, CLV_MODEL_INTERMEDIATE_MAX / unit);

@@ -33,7 +33,7 @@ static bool noted(const struct clv_model *m, const char *part)
 START_TEST(reads_first_dense_layers_and_blocks)
 {
 	struct clv_model m;
-	read_small(&m, "first_dense");
+	read_named(&m, "first_dense");
 	ck_assert_str_eq(m.name, "DeepseekV3ForCausalLM");
 	layers_are(&m, "--E-E");
 	ck_assert_uint_eq(m.mtp_layers, 1);
@@ -57,7 +57,7 @@ END_TEST
 START_TEST(reads_steps_and_lists_of_dense_layers)
 {
 	struct clv_model m;
-	read_small(&m, "sparse_step");
+	read_named(&m, "sparse_step");
 	layers_are(&m, "-E---E-");
 	ck_assert_uint_eq(m.intermediate, 48);
 	ck_assert_uint_eq(m.shared_experts, 1);
@@ -72,7 +72,7 @@ END_TEST
 START_TEST(reads_what_is_nested_and_what_is_ignored)
 {
 	struct clv_model m;
-	read_small(&m, "interleaved");
+	read_named(&m, "interleaved");
 	layers_are(&m, "-p-E-E"); /* the pattern for layers 1 and 2 means neither 11 nor 21, and 2 has no experts */
 	ck_assert_uint_eq(m.intermediate, 96);
 	ck_assert_uint_eq(m.shared_experts, 1);
@@ -86,7 +86,7 @@ END_TEST
 START_TEST(reads_the_second_file_and_the_latent_size)
 {
 	struct clv_model m;
-	read_small(&m, "latent");
+	read_named(&m, "latent");
 	layers_are(&m, "-EpE");
 	ck_assert_uint_eq(m.hidden, 256);
 	ck_assert_uint_eq(m.routed_hidden, 128);
@@ -96,7 +96,7 @@ START_TEST(reads_the_second_file_and_the_latent_size)
 	ck_assert_uint_eq(m.quant.group, 16);
 	ck_assert_str_eq(m.quant.kind, "NVFP4");
 	clv_model_free(&m);
-	read_small(&m, "latent/config.json"); /* and beside a file */
+	read_named(&m, "latent/config.json"); /* and beside a file */
 	ck_assert_int_eq(m.quant.format, CLV_FORMAT_NVFP4);
 	clv_model_free(&m);
 }
@@ -105,21 +105,21 @@ END_TEST
 START_TEST(reads_biases_letters_and_integers)
 {
 	struct clv_model m;
-	read_small(&m, "by_groups");
+	read_named(&m, "by_groups");
 	layers_are(&m, "EEE");
 	ck_assert(m.bias && m.interleaved && m.split_by_groups && m.gated);
 	ck_assert_int_eq(m.quant.format, CLV_FORMAT_MXFP4);
 	ck_assert_int_eq(m.quant.scale_dtype, CLV_DTYPE_F8_E8M0);
 	ck_assert(noted(&m, "MXFP4 has groups of 32"));
 	clv_model_free(&m);
-	read_small(&m, "not_gated");
+	read_named(&m, "not_gated");
 	layers_are(&m, "-E--E-p-");
 	ck_assert(!m.gated);
 	ck_assert_uint_eq(m.routed_hidden, 64);
 	ck_assert_uint_eq(m.shared_intermediate, 160);
 	ck_assert_int_eq(m.quant.format, CLV_FORMAT_NVFP4);
 	clv_model_free(&m);
-	read_small(&m, "int4_groups");
+	read_named(&m, "int4_groups");
 	layers_are(&m, "EE");
 	ck_assert_int_eq(m.quant.format, CLV_FORMAT_INT);
 	ck_assert_int_eq(m.quant.weight_dtype, CLV_DTYPE_INT4);
@@ -446,12 +446,12 @@ START_TEST(survives_mutations)
 {
 	char path[4096], quant_path[4096];
 	size_t len, quant_len;
-	small_model_path("latent/hf_quant_config.json", quant_path, sizeof(quant_path));
+	model_path("latent/hf_quant_config.json", quant_path, sizeof(quant_path));
 	char *quant = file_text(quant_path, &quant_len);
 	for (size_t k = 0; k < CLV_ARRAY_LEN(small_models); k++) {
 		char name[64];
 		snprintf(name, sizeof(name), "%s/config.json", small_models[k]);
-		small_model_path(name, path, sizeof(path));
+		model_path(name, path, sizeof(path));
 		char *text = file_text(path, &len);
 		for (uint64_t seed = 1; seed <= 600; seed++) {
 			struct clv_rng rng = {seed + 1000 * k};

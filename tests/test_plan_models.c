@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The configurations of published models in $CLEAVE_SHARED/models: read, divided over 1 to 64 ranks and proved. Exits with
- * 77 if they are not there.
+ * The configurations of published models: read, divided over 1 to 64 ranks and proved.
  */
 #include "../src/plan/backend.h"
 #include "../src/plan/coverage.h"
 #include "check_main.h"
 #include "models.h"
-
-#include <sys/stat.h>
 
 /* moe-layouts 4, as far as the configurations say it */
 static const struct {
@@ -32,7 +29,7 @@ START_TEST(reads_published_models)
 {
 	for (size_t i = 0; i < CLV_ARRAY_LEN(known); i++) {
 		struct clv_model m;
-		read_large(&m, known[i].name);
+		read_named(&m, known[i].name);
 		ck_assert_msg(m.hidden == known[i].hidden && m.routed_hidden == known[i].routed &&
 				      m.intermediate == known[i].intermediate && m.experts == known[i].experts &&
 				      m.shared_experts == known[i].shared && m.layers == known[i].layers &&
@@ -86,7 +83,7 @@ START_TEST(proves_each_model_at_1_to_64_ranks)
 	for (size_t i = 0; i < CLV_ARRAY_LEN(known); i++) {
 		struct clv_model m;
 		unsigned tensor = 0, expert = 0, mixed = 0;
-		read_large(&m, known[i].name);
+		read_named(&m, known[i].name);
 		for (uint32_t tp = 1; tp <= 64; tp++) {
 			for (size_t a = 0; a < CLV_ARRAY_LEN(aligns); a++) {
 				struct clv_shard_config c;
@@ -130,7 +127,7 @@ START_TEST(knows_the_sizes_of_layers)
 {
 	for (size_t i = 0; i < CLV_ARRAY_LEN(layers_nvfp4); i++) {
 		struct clv_model m;
-		read_large(&m, layers_nvfp4[i].name);
+		read_named(&m, layers_nvfp4[i].name);
 		m.quant = (struct clv_model_quant){.format = CLV_FORMAT_NVFP4,
 						   .weight_dtype = CLV_DTYPE_F4_E2M1,
 						   .scale_dtype = CLV_DTYPE_F8_E4M3,
@@ -176,7 +173,7 @@ START_TEST(plans_or_refuses_each_backend)
 {
 	for (size_t i = 0; i < CLV_ARRAY_LEN(backends_of); i++) {
 		struct clv_model m;
-		read_large(&m, backends_of[i].name);
+		read_named(&m, backends_of[i].name);
 		for (int k = 0; k < 3; k++) {
 			const struct clv_backend *b;
 			struct clv_shard_config c;
@@ -204,21 +201,5 @@ START_TEST(plans_or_refuses_each_backend)
 }
 END_TEST
 
-static int run_tests(void)
-{
-	const TTest *const tests[] = {reads_published_models, proves_each_model_at_1_to_64_ranks,
-				      knows_the_sizes_of_layers, plans_or_refuses_each_backend};
-	return check_main_run("plan_models", tests, CLV_ARRAY_LEN(tests));
-}
-
-int main(void)
-{
-	char path[4096];
-	struct stat st;
-	large_model_path("", path, sizeof(path));
-	if (!getenv("CLEAVE_SHARED") || stat(path, &st)) {
-		printf("no model configurations: %s is not there\n", path);
-		return 77;
-	}
-	return run_tests();
-}
+CHECK_MAIN("plan_models", reads_published_models, proves_each_model_at_1_to_64_ranks, knows_the_sizes_of_layers,
+	   plans_or_refuses_each_backend)

@@ -171,7 +171,7 @@ START_TEST(divides_layers_as_the_pipeline_does)
 		uint32_t pp, ends[8];
 	} cases[] = {{1, {5}}, {2, {3, 5}}, {3, {2, 4, 5}}, {4, {1, 2, 4, 5}}, {5, {1, 2, 3, 4, 5}}};
 	struct clv_model m;
-	read_small(&m, "first_dense"); /* --E-E */
+	read_named(&m, "first_dense"); /* --E-E */
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		struct clv_shard_config c = config_of(2, 1, 1);
 		struct clv_shard s;
@@ -198,7 +198,7 @@ END_TEST
 START_TEST(divides_experts_in_runs_or_in_turn)
 {
 	struct clv_model m;
-	read_small(&m, "first_dense"); /* 6 experts in 2 groups */
+	read_named(&m, "first_dense"); /* 6 experts in 2 groups */
 	struct clv_shard_config c = config_of(4, 1, 1);
 	struct clv_shard s;
 	struct clv_shard_rank r;
@@ -223,7 +223,7 @@ END_TEST
 START_TEST(divides_gpt_oss_by_groups)
 {
 	struct clv_model m;
-	read_small(&m, "by_groups"); /* 160 = 5 groups */
+	read_named(&m, "by_groups"); /* 160 = 5 groups */
 	struct clv_shard_config c = config_of(4, 64, 128);
 	struct clv_shard s;
 	make(&s, &m, &c);
@@ -256,7 +256,7 @@ START_TEST(knows_the_buffers_of_each_format)
 	struct clv_shard s;
 	struct clv_model m;
 	struct clv_shard_config c = config_of(2, 1, 1);
-	read_small(&m, "first_dense"); /* FP8 in blocks of 128 */
+	read_named(&m, "first_dense"); /* FP8 in blocks of 128 */
 	make(&s, &m, &c);
 	const struct clv_shard_buffer *b = s.sets[0].buffers;
 	ck_assert_uint_eq(s.sets[0].count, 4);
@@ -264,7 +264,7 @@ START_TEST(knows_the_buffers_of_each_format)
 		  b[2].dtype == CLV_DTYPE_F32);
 	ck_assert(b[3].rows.logical == 2 && b[3].cols.raw == 2 && b[3].copies == 1);
 	clv_model_free(&m);
-	read_small(&m, "interleaved"); /* FP8 by channel, and a layer that is not quantized */
+	read_named(&m, "interleaved"); /* FP8 by channel, and a layer that is not quantized */
 	make(&s, &m, &c);
 	b = s.sets[CLV_SET_QUANT].buffers;
 	ck_assert(s.sets[CLV_SET_QUANT].count == 4 && s.sets[CLV_SET_PLAIN].count == 2);
@@ -273,7 +273,7 @@ START_TEST(knows_the_buffers_of_each_format)
 	ck_assert(b[3].rows.raw == 48 && b[3].split == CLV_SHARD_WHOLE && b[3].copies == 2);
 	ck_assert_uint_eq(s.sets[CLV_SET_PLAIN].expert_bytes, 3 * 48 * 48 * 2);
 	clv_model_free(&m);
-	read_small(&m, "int4_groups"); /* zero points */
+	read_named(&m, "int4_groups"); /* zero points */
 	make(&s, &m, &c);
 	b = s.sets[0].buffers;
 	ck_assert_uint_eq(s.sets[0].count, 6);
@@ -282,11 +282,11 @@ START_TEST(knows_the_buffers_of_each_format)
 	m.quant.act_order = true;
 	refused(&m, &c, "order of activations");
 	clv_model_free(&m);
-	read_small(&m, "not_gated");
+	read_named(&m, "not_gated");
 	make(&s, &m, &c);
 	ck_assert_uint_eq(s.sets[CLV_SET_QUANT].buffers[0].parts, 1);
 	clv_model_free(&m);
-	read_small(&m, "sparse_step");
+	read_named(&m, "sparse_step");
 	make(&s, &m, &c);
 	ck_assert_uint_eq(s.sets[0].count, 2);
 	ck_assert_uint_eq(s.sets[0].expert_bytes, 3 * 24 * 40 * 2);
@@ -325,14 +325,14 @@ START_TEST(refuses_what_cannot_be_divided)
 	c.placement = CLV_PLACEMENT_ROUND_ROBIN;
 	refused(&m, &c, "in turn");
 	clv_model_free(&m);
-	read_small(&m, "first_dense");
+	read_named(&m, "first_dense");
 	c = config_of(8, 1, 1);
 	refused(&m, &c, "64 (tp 8), would cut a block of 128");
 	c = config_of(2, 1, 1);
 	c.padding = CLV_PADDING_MODEL;
 	refused(&m, &c, "pads nothing itself");
 	clv_model_free(&m);
-	read_small(&m, "by_groups");
+	read_named(&m, "by_groups");
 	c = config_of(3, 64, 1);
 	c.expert_parallel = true;
 	refused(&m, &c, "4 experts do not divide by 3 ranks");

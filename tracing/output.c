@@ -192,3 +192,23 @@ bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err)
 	free(o->target);
 	return keep;
 }
+
+bool clv_output_try(const char *path, struct clv_error *err)
+{
+	struct clv_output out;
+	if (!path)
+		return true;
+	if (!clv_output_begin(&out, path, err))
+		return false;
+	clv_output_end(&out, false, err);
+	return true;
+}
+
+bool clv_output_file(const char *path, const void *data, size_t len, struct clv_error *err)
+{
+	struct clv_output out;
+	if (!clv_output_begin(&out, path, err))
+		return false;
+	clv_output_write(&out, data, len, err);
+	return clv_output_end(&out, true, err);
+}

@@ -29,4 +29,10 @@ void clv_output_write(struct clv_output *o, const void *data, size_t len, struct
  * file is there. */
 bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err);
 
+/* A name that cannot be written is better told before the work than after it. Nothing is made; a NULL path is good. */
+bool clv_output_try(const char *path, struct clv_error *err);
+
+/* All of a file at once. */
+bool clv_output_file(const char *path, const void *data, size_t len, struct clv_error *err);
+
 #endif

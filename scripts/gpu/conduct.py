@@ -12,6 +12,7 @@ import traceback
 
 import parts_correct
 import parts_measure
+import parts_plan
 from harness import Failed, Part, Setup, Skipped
 
 # Name, function, seconds it may take (with --long), and whether it runs beside its neighbours in this list that may, too:
@@ -28,10 +29,11 @@ PARTS = (
     ("graphs", parts_measure.graphs, 100, 130, False),
     ("bench", parts_measure.bench, 90, 120, False),
     ("moe", parts_measure.moe, 220, 330, False),
+    ("plan", parts_plan.plan, 400, 400, False),
     ("server", parts_measure.server, 185, 320, False),
 )
 HALVES = {"correct": [name for name, function, *_ in PARTS if function.__module__ == "parts_correct"],
-          "measure": [name for name, function, *_ in PARTS if function.__module__ == "parts_measure"]}
+          "measure": [name for name, function, *_ in PARTS if function.__module__ != "parts_correct"]}
 
 
 def say(text):

@@ -130,9 +130,10 @@ class Part:
         return left
 
     def command(self, command, how):
-        """how: plain (without Cleave), cleave, native (Cleave under PyTorch's own allocator)."""
-        wrapped = {"plain": [], "cleave": [self.setup.cleave, "run", "--stats", "--"],
-                   "native": [self.setup.cleave, "run", "--native", "--stats", "--"]}[how]
+        """how: plain (without Cleave), cleave, native (Cleave under PyTorch's own allocator), plan:FILE (with that plan)."""
+        how, _, plan = how.partition(":")
+        options = {"plain": None, "cleave": [], "native": ["--native"], "plan": ["--plan", plan]}[how]
+        wrapped = [self.setup.cleave, "run", "--stats", *options, "--"] if options is not None else []
         return wrapped + [str(word) for word in command]
 
     def environment(self, extra):

@@ -97,18 +97,6 @@ static int parse(struct options *o, int argc, char **argv, int *first)
 	return clv_args_parse(&args, argc, argv, first);
 }
 
-/* A name that cannot be written is not told after the search but before it. */
-static bool try_output(const char *path, struct clv_error *err)
-{
-	struct clv_output out;
-	if (!path)
-		return true;
-	if (!clv_output_begin(&out, path, err))
-		return false;
-	clv_output_end(&out, false, err);
-	return true;
-}
-
 static bool pack(struct pack_command *c, struct clv_error *err)
 {
 	char why[1024] = "";
@@ -175,7 +163,7 @@ static void print_text(const struct pack_command *c)
 static bool run(struct pack_command *c, const char *path, struct clv_error *err)
 {
 	clv_replay_meter_say(&c->meter, "reading", path);
-	if (!try_output(c->o.out, err) || !clv_input_open(&c->in, path, err) ||
+	if (!clv_output_try(c->o.out, err) || !clv_input_open(&c->in, path, err) ||
 	    !clv_pack_csv_read(&c->table, &c->in, err))
 		return false;
 	clv_replay_meter_say(&c->meter, "packing", path);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "replay_text.h"
+#include "table.h"
 
 #include "../base/size_text.h"
 
@@ -8,30 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COLUMNS_MAX 16
-#define CELL 160
-
-/* A table whose columns are as wide as their widest cell: the first to the left, the others to the right. */
-struct table {
-	FILE *out;
-	int widths[COLUMNS_MAX];
-	bool measuring;
-};
-
-static void print_row(struct table *t, char cells[][CELL], int count)
-{
-	for (int i = 0; i < count; i++) {
-		int len = (int)strlen(cells[i]);
-		if (t->measuring)
-			t->widths[i] = len > t->widths[i] ? len : t->widths[i];
-		else if (i == 0)
-			fprintf(t->out, "%-*s", t->widths[i], cells[i]);
-		else
-			fprintf(t->out, "  %*s", t->widths[i], cells[i]);
-	}
-	if (!t->measuring)
-		fputc('\n', t->out);
-}
+#define CELL CLV_TABLE_CELL
 
 static void count_cell(char *cell, uint64_t n)
 {
@@ -96,15 +74,15 @@ static void row_cells(char cells[][CELL], const struct clv_replay_row *row, cons
 
 static void print_table(const struct clv_replay_report *report, FILE *out)
 {
-	struct table t = {.out = out, .measuring = true};
-	char cells[COLUMNS_MAX][CELL];
-	for (int pass = 0; pass < 2; pass++, t.measuring = false) {
+	struct clv_table t = {.out = out, .left = 1};
+	char cells[CLV_TABLE_COLUMNS][CELL];
+	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
 		int count;
 		head_cells(cells, report->row_count && report->rows[0].fitted, &count);
-		print_row(&t, cells, count);
+		clv_table_row(&t, cells, count);
 		for (size_t i = 0; i < report->row_count; i++) {
 			row_cells(cells, &report->rows[i], report->history);
-			print_row(&t, cells, count);
+			clv_table_row(&t, cells, count);
 		}
 	}
 }

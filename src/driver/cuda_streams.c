@@ -146,11 +146,13 @@ static CUresult stream_of(struct cuda *c, CUstream handle, uint64_t id, struct c
 	return s ? CUDA_SUCCESS : meet(c, handle, id, out);
 }
 
-/* Of the legacy stream the driver does not say, while another one captures: an error, and it can be asked after its id. */
+/* May the driver not be asked after the id of the stream, since it captures or, the legacy stream, since a blocking stream
+ * does? Of the latter it says by an error that it cannot tell, and breaks the capture if it is asked. */
 static bool captures(struct cuda *c, CUstream handle)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	return c->api->cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult r = c->api->cuStreamIsCapturing(handle, &status);
+	return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 /* With the lock held: the stream of this name, as the thread means it; the newest, since names are used again. */

@@ -116,6 +116,7 @@ struct clv_backend {
 	clv_backend_layout *weights, *scales; /* `weights` NULL: no rule is known, only the sizes */
 	clv_backend_way *way;    /* NULL: no figures are known */
 	clv_backend_rule *rule;  /* or NULL */
+	const char *rule_text;   /* what it says, for lists */
 	enum clv_backend_bias bias;
 	bool weights_same, scales_same; /* they stay where they are */
 	bool gated_only;

@@ -131,3 +131,29 @@ void clv_layout_hopper_scales(const struct clv_backend_matrix *m, struct clv_bac
 	clv_layout_set(out, u8, m->experts, round_up(m->scale_cols, 4) * 32, round_up(m->scale_rows, 256) / 32, 0);
 	out->zeroed = m->scale_cols % 4 || m->scale_rows % 256;
 }
+
+const char *clv_layout_name(clv_backend_layout *layout)
+{
+	static const struct {
+		clv_backend_layout *layout;
+		const char *name;
+	} names[] = {{clv_layout_rows, "rows"},
+		     {clv_layout_flipped, "rows"},
+		     {clv_layout_marlin, "Marlin"},
+		     {clv_layout_block_major, "blocks of 128 bytes"},
+		     {clv_layout_hopper, "Hopper"},
+		     {clv_layout_scale_rows, "as loaded"},
+		     {clv_layout_rows_e4m3, "as loaded"},
+		     {clv_layout_rows_128x4, "tiles of 128x4"},
+		     {clv_layout_swizzled_128x4, "tiles of 128x4, padded"},
+		     {clv_layout_sm90_interleaved, "SM90, in turn"},
+		     {clv_layout_marlin_scales, "Marlin"},
+		     {clv_layout_marlin_fp8_scales, "Marlin"},
+		     {clv_layout_ue8m0_packed, "UE8M0, packed"},
+		     {clv_layout_ue8m0_of_blocks, "UE8M0, packed"},
+		     {clv_layout_hopper_scales, "Hopper"}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
+		if (names[i].layout == layout)
+			return names[i].name;
+	return "-";
+}

@@ -34,4 +34,7 @@ void clv_layout_set(struct clv_backend_buffer *out, struct clv_backend_dtype dty
 		    uint64_t d);
 struct clv_backend_dtype clv_layout_dtype(enum clv_model_dtype dtype);
 
+/* For people; of NULL "-". */
+const char *clv_layout_name(clv_backend_layout *layout);
+
 #endif

@@ -100,8 +100,9 @@ static uint32_t lcm(uint32_t a, uint32_t b)
 	return a / x * b;
 }
 
-static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
-			 struct clv_error *err)
+/* Marlin's for integers; the checkpoints of AWQ are packed in another way and have zero points. */
+static bool int_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+		       struct clv_error *err)
 {
 	const struct clv_model_quant *q = &m->quant;
 	uint32_t g = q->group;
@@ -110,9 +111,6 @@ static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m,
 				     "%s: groups of %" PRIu32
 				     ": %s takes groups of 32, 64 and 128, and whole rows (-1)",
 				     m->path, g, b->name);
-	if (q->zero_points && strncmp(q->method, "awq", 3))
-		return clv_error_set(err, "%s: zero points in %s: for %s only a rule for those of AWQ is known",
-				     m->path, q->method, b->name);
 	if (q->act_order) /* whose groups are no runs, so that nothing can be put behind them */
 		s->must_n = (uint32_t)clv_max_u64(64, g);
 	else
@@ -120,12 +118,36 @@ static bool wna16_marlin(const struct clv_backend *b, const struct clv_model *m,
 	return sixteen_bits(b, m, err);
 }
 
+static bool gptq_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+			struct clv_error *err)
+{
+	const struct clv_model_quant *q = &m->quant;
+	if (!strncmp(q->method, "awq", 3))
+		return clv_error_set(err, "%s: quant_method is %s, for which there is awq-marlin and not %s", m->path,
+				     q->method, b->name);
+	if (q->zero_points)
+		return clv_error_set(err, "%s: zero points in %s: for %s only a rule without them is known", m->path,
+				     q->method, b->name);
+	return int_marlin(b, m, s, err);
+}
+
+static bool awq_marlin(const struct clv_backend *b, const struct clv_model *m, struct clv_backend_sizes *s,
+		       struct clv_error *err)
+{
+	if (strncmp(m->quant.method, "awq", 3))
+		return clv_error_set(err, "%s: quant_method is %s, for which there is gptq-marlin and not %s", m->path,
+				     m->quant.method, b->name);
+	return int_marlin(b, m, s, err);
+}
+
 /* ---- the table ---- */
 
 #define IS(format) (1u << CLV_FORMAT_##format)
 
+/* A name without an ending is the usual one of its kind: with bf16 activations, blocks of scales, on Hopper where
+ * generations differ. */
 static const struct clv_backend backends[] = {
-	{.name = "nvfp4-flashinfer-trtllm",
+	{.name = "nvfp4-trtllm",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_TRTLLM",
 	 .source = NVFP4_TRTLLM,
 	 .formats = IS(NVFP4),
@@ -139,7 +161,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_rows_128x4,
 	 .way = clv_steps_nvfp4_trtllm,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-cutlass",
+	{.name = "nvfp4-cutlass",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTLASS",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -168,7 +190,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_swizzled_128x4,
 	 .way = clv_steps_nvfp4_cutlass},
-	{.name = "nvfp4-flashinfer-cutedsl-batched",
+	{.name = "nvfp4-cutedsl-batched",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTEDSL_BATCHED",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -183,7 +205,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_swizzled_128x4,
 	 .way = clv_steps_nvfp4_cutlass,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-b12x",
+	{.name = "nvfp4-b12x",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_B12X",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -198,7 +220,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_swizzled_128x4,
 	 .way = clv_steps_nvfp4_cutlass,
 	 .global_scales = true},
-	{.name = "nvfp4-flashinfer-cutedsl",
+	{.name = "nvfp4-cutedsl",
 	 .engine = "NvFp4MoeBackend.FLASHINFER_CUTEDSL",
 	 .source = NVFP4_CUTLASS,
 	 .formats = IS(NVFP4),
@@ -225,7 +247,8 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_marlin,
 	 .scales = clv_layout_marlin_scales,
 	 .way = clv_steps_fp4_marlin,
-	 .rule = nvfp4_marlin},
+	 .rule = nvfp4_marlin,
+	 .rule_text = "N to 128 if 128 does not divide K"},
 
 	{.name = "mxfp4-marlin", /* on XPU K goes to 128: no row */
 	 .engine = "Mxfp4MoeBackend.MARLIN",
@@ -257,7 +280,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_marlin_scales,
 	 .way = clv_steps_fp4_marlin,
 	 .bias = CLV_BIAS_NEW},
-	{.name = "mxfp4-flashinfer-trtllm-bf16",
+	{.name = "mxfp4-trtllm",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_TRTLLM_MXFP4_BF16",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -273,7 +296,7 @@ static const struct clv_backend backends[] = {
 	 .way = clv_steps_mxfp4_trtllm,
 	 .bias = CLV_BIAS_F32,
 	 .gated_only = true},
-	{.name = "mxfp4-flashinfer-trtllm-mxfp8",
+	{.name = "mxfp4-trtllm-mxfp8",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_TRTLLM_MXFP4_MXFP8",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -289,7 +312,7 @@ static const struct clv_backend backends[] = {
 	 .way = clv_steps_mxfp4_trtllm,
 	 .bias = CLV_BIAS_F32,
 	 .gated_only = true},
-	{.name = "mxfp4-flashinfer-cutlass-bf16",
+	{.name = "mxfp4-cutlass",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_CUTLASS_MXFP4_BF16",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -303,7 +326,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_sm90_interleaved,
 	 .bias = CLV_BIAS_NEW},
-	{.name = "mxfp4-flashinfer-cutlass-mxfp8",
+	{.name = "mxfp4-cutlass-mxfp8",
 	 .engine = "Mxfp4MoeBackend.FLASHINFER_CUTLASS_MXFP4_MXFP8",
 	 .source = MXFP4_SIZES,
 	 .formats = IS(MXFP4),
@@ -330,7 +353,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_ue8m0_packed,
 	 .weights_same = true},
-	{.name = "mxfp4-triton-hopper",
+	{.name = "mxfp4-triton",
 	 .engine = "Mxfp4MoeBackend.TRITON on SM90",
 	 .source = MXFP4_TRITON,
 	 .formats = IS(MXFP4),
@@ -344,8 +367,9 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_hopper_scales,
 	 .way = clv_steps_mxfp4_hopper,
 	 .rule = mxfp4_triton,
+	 .rule_text = "gate and up in turn only (gpt-oss)",
 	 .bias = CLV_BIAS_F32},
-	{.name = "mxfp4-triton-unfused-hopper",
+	{.name = "mxfp4-triton-unfused",
 	 .engine = "Mxfp4MoeBackend.TRITON_UNFUSED on SM90",
 	 .source = MXFP4_TRITON,
 	 .formats = IS(MXFP4),
@@ -359,6 +383,7 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_hopper_scales,
 	 .way = clv_steps_mxfp4_hopper,
 	 .rule = mxfp4_triton,
+	 .rule_text = "gate and up in turn only (gpt-oss)",
 	 .bias = CLV_BIAS_F32},
 	{.name = "mxfp4-rocm", /* 128 and 128 for AITER_BF16 with SITU or SILU */
 	 .engine = "Mxfp4MoeBackend.AITER_*",
@@ -402,7 +427,7 @@ static const struct clv_backend backends[] = {
 	 .weights_same = true,
 	 .scales_same = true},
 
-	{.name = "fp8-deepgemm-sm90",
+	{.name = "fp8-deepgemm",
 	 .engine = "Fp8MoeBackend.DEEPGEMM on SM90",
 	 .source = FP8_DEEPGEMM,
 	 .formats = IS(FP8_BLOCK),
@@ -411,6 +436,7 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_rows,
 	 .scales = clv_layout_scale_rows,
 	 .rule = fp8_blocks,
+	 .rule_text = "blocks of 128 x 128 only",
 	 .weights_same = true,
 	 .scales_same = true},
 	{.name = "fp8-deepgemm-sm100",
@@ -423,8 +449,9 @@ static const struct clv_backend backends[] = {
 	 .scales = clv_layout_ue8m0_of_blocks,
 	 .way = clv_steps_fp8_requant,
 	 .rule = fp8_blocks,
+	 .rule_text = "blocks of 128 x 128 only",
 	 .weights_same = true},
-	{.name = "fp8-flashinfer-trtllm",
+	{.name = "fp8-flashinfer",
 	 .engine = "Fp8MoeBackend.FLASHINFER_TRTLLM, blocks",
 	 .source = FP8_FLASHINFER,
 	 .formats = IS(FP8_BLOCK),
@@ -436,7 +463,8 @@ static const struct clv_backend backends[] = {
 	 .weights = clv_layout_block_major,
 	 .scales = clv_layout_scale_rows,
 	 .way = clv_steps_fp8_trtllm,
-	 .rule = fp8_blocks},
+	 .rule = fp8_blocks,
+	 .rule_text = "blocks of 128 x 128 only"},
 	{.name = "fp8-flashinfer-tensor",
 	 .engine = "Fp8MoeBackend.FLASHINFER_*, one scale a tensor",
 	 .source = FP8_FLASHINFER,
@@ -458,9 +486,10 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "the model's",
 	 .weights = clv_layout_marlin,
 	 .scales = clv_layout_marlin_fp8_scales,
-	 .rule = fp8_marlin},
+	 .rule = fp8_marlin,
+	 .rule_text = "blocks of 128 x 128, rows or tensors"},
 
-	{.name = "bf16-flashinfer-trtllm",
+	{.name = "bf16-trtllm",
 	 .engine = "UnquantizedMoeBackend.FLASHINFER_TRTLLM",
 	 .source = BF16_ORACLE " (vllm#45589)",
 	 .formats = IS(PLAIN),
@@ -473,8 +502,9 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "-",
 	 .weights = clv_layout_block_major,
 	 .way = clv_steps_straight,
-	 .rule = bf16_only},
-	{.name = "bf16-flashinfer-cutlass",
+	 .rule = bf16_only,
+	 .rule_text = "bfloat16 only"},
+	{.name = "bf16-cutlass",
 	 .engine = "UnquantizedMoeBackend.FLASHINFER_CUTLASS",
 	 .source = BF16_ORACLE,
 	 .formats = IS(PLAIN),
@@ -482,7 +512,8 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "-",
 	 .weights = clv_layout_flipped,
 	 .way = clv_steps_straight,
-	 .rule = bf16_any},
+	 .rule = bf16_any,
+	 .rule_text = "bfloat16 or float16"},
 	{.name = "bf16-triton",
 	 .engine = "UnquantizedMoeBackend.TRITON",
 	 .source = BF16_ORACLE,
@@ -492,11 +523,12 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "-",
 	 .weights = clv_layout_rows,
 	 .rule = bf16_any,
+	 .rule_text = "bfloat16 or float16",
 	 .bias = CLV_BIAS_SAME,
 	 .weights_same = true},
 
-	{.name = "wna16-marlin",
-	 .engine = "Marlin of GPTQ, AWQ and compressed-tensors' WNA16",
+	{.name = "gptq-marlin",
+	 .engine = "Marlin of GPTQ and of compressed-tensors' WNA16",
 	 .source = WNA16,
 	 .formats = IS(INT),
 	 .must_k = 128,
@@ -506,7 +538,21 @@ static const struct clv_backend backends[] = {
 	 .scale_dtype = "the model's",
 	 .weights = clv_layout_marlin,
 	 .scales = clv_layout_marlin_scales,
-	 .rule = wna16_marlin},
+	 .rule = gptq_marlin,
+	 .rule_text = "N to lcm(64, group); with act-order it must divide"},
+	{.name = "awq-marlin",
+	 .engine = "Marlin of AWQ",
+	 .source = WNA16,
+	 .formats = IS(INT),
+	 .must_k = 128,
+	 .must_why = "Marlin's tiles need it, and vLLM does not pad it",
+	 .pads = CLV_PADS_POST_LOAD, /* to lcm(64, group), unless inputs are permuted */
+	 .order = CLV_ORDER_LOADED,
+	 .scale_dtype = "the model's",
+	 .weights = clv_layout_marlin,
+	 .scales = clv_layout_marlin_scales,
+	 .rule = awq_marlin,
+	 .rule_text = "N to lcm(64, group)"},
 };
 
 const struct clv_backend *clv_backend_at(size_t i)

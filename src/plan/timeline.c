@@ -147,6 +147,26 @@ struct clv_layers clv_timeline_layers(const struct clv_timeline *t, enum clv_str
 	return l;
 }
 
+static void free_needs(struct clv_timeline *t)
+{
+	free(t->transients);
+	free(t->reservations);
+	free(t->warnings);
+	t->transients = NULL;
+	t->reservations = NULL;
+	t->warnings = NULL;
+	t->transient_count = t->reservation_count = t->warning_count = 0;
+}
+
+bool clv_timeline_choose(struct clv_timeline *t, enum clv_strategy strategy)
+{
+	free_needs(t);
+	t->config.strategy = strategy;
+	t->fits = t->strategies[strategy].fits;
+	t->headroom_bytes = t->strategies[strategy].headroom_bytes;
+	return clv_timeline_needs(t);
+}
+
 static bool make(struct clv_timeline *t, struct clv_error *err)
 {
 	for (uint32_t set = 0; set < CLV_SETS; set++)
@@ -160,9 +180,7 @@ static bool make(struct clv_timeline *t, struct clv_error *err)
 	for (unsigned s = 0; s < CLV_STRATEGIES; s++)
 		if (!plan_strategy(t, (enum clv_strategy)s, err))
 			return false;
-	t->fits = t->strategies[t->config.strategy].fits;
-	t->headroom_bytes = t->strategies[t->config.strategy].headroom_bytes;
-	return clv_timeline_needs(t);
+	return clv_timeline_choose(t, t->config.strategy);
 }
 
 bool clv_timeline_make(struct clv_timeline *t, const struct clv_timeline_config *config, struct clv_error *err)
@@ -186,8 +204,6 @@ void clv_timeline_free(struct clv_timeline *t)
 			clv_conversion_plan_free(&t->kinds[set].plans[s]);
 	free(t->layers);
 	free(t->layer_kinds);
-	free(t->transients);
-	free(t->reservations);
-	free(t->warnings);
+	free_needs(t);
 	memset(t, 0, sizeof(*t));
 }

@@ -104,6 +104,10 @@ struct clv_timeline {
 bool clv_timeline_make(struct clv_timeline *timeline, const struct clv_timeline_config *config, struct clv_error *err);
 void clv_timeline_free(struct clv_timeline *timeline);
 
+/* Makes another legal strategy the one of `fits`, reservations and warnings. False: host memory is out, and the timeline is good
+ * for nothing but to be freed. */
+bool clv_timeline_choose(struct clv_timeline *timeline, enum clv_strategy strategy);
+
 /* All layers under a legal strategy, for clv_layers_peak() and clv_layers_walk(); good while the timeline is. */
 struct clv_layers clv_timeline_layers(const struct clv_timeline *timeline, enum clv_strategy strategy);
 

@@ -342,6 +342,7 @@ FC_STREAM_CALL(cuStreamGetId, FC_STREAM, (CUstream hStream, unsigned long long *
 	CUresult r = streamId ? fc_queue_of(hStream, per_thread, &q) : CUDA_ERROR_INVALID_VALUE;
 	if (!r && q->capture) /* on an H200 (driver 580) it ends the capture, whatever the mode */
 		return fc_unsafe_on(q);
+	r = r ? r : fc_implicit(q);
 	if (!r)
 		*streamId = q->id;
 	return r;

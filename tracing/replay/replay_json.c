@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "replay_json.h"
 
+#include "../json_text.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -16,39 +18,6 @@ bool clv_verify_matches(const struct clv_verify_result *v)
 {
 	return !v->address_mismatches && !v->segment_mismatches && !v->oom_mismatches && v->final_state_matches &&
 	       !v->first_mismatch.set;
-}
-
-/* Length of the UTF-8 sequence at `s`, or 0 if there is none. */
-static size_t utf8_length(const unsigned char *s)
-{
-	if (s[0] < 0x80)
-		return 1;
-	size_t n = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-	    (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0; /* too long a form, a surrogate, or beyond U+10FFFF */
-	return n;
-}
-
-/* File names and what users type are bytes; JSON is UTF-8: what is not becomes U+FFFD. */
-static json_t *text(const char *s)
-{
-	static const char replacement[] = "\xef\xbf\xbd";
-	char *clean = malloc(3 * strlen(s) + 1), *to = clean;
-	if (!clean)
-		return NULL;
-	while (*s) {
-		size_t n = utf8_length((const unsigned char *)s);
-		memcpy(to, n ? s : replacement, n ? n : 3);
-		to += n ? n : 3;
-		s += n ? n : 1;
-	}
-	json_t *j = json_stringn(clean, (size_t)(to - clean));
-	free(clean);
-	return j;
 }
 
 /* JSON readers hold integers in 63 bits; nothing real is larger. */
@@ -77,7 +46,7 @@ static json_t *driver_calls(const struct clv_call_counts *counts)
 static json_t *trace_json(const struct clv_trace *trace, const struct clv_history *h)
 {
 	/* A value that could not be made fails the whole: json_pack drops what it took and answers NULL. */
-	return json_pack("{s:o,s:s,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:I}", "file", text(trace->file), "format",
+	return json_pack("{s:o,s:s,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:I}", "file", clv_json_text(trace->file), "format",
 			 clv_trace_format_name(trace->format), "device", h->device, "devices",
 			 (json_int_t)trace->history_count, "events", (json_int_t)h->event_count, "allocs",
 			 (json_int_t)h->alloc_count, "streams", (json_int_t)h->stream_count, "duration_s",
@@ -92,7 +61,7 @@ static json_t *row_json(const struct clv_replay_row *row, const struct clv_histo
 	bool live = h->peak_live_bytes > 0, fit = row->fitted && row->fit.found;
 	/* `proved` is there only where something is: s:o* leaves out what is NULL. */
 	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "policy",
-			 text(row->policy), "completed", (int)r->completed, "failed_at_event",
+			 clv_json_text(row->policy), "completed", (int)r->completed, "failed_at_event",
 			 r->completed ? json_null() : number(r->failed_at_event), "peak_reserved_bytes",
 			 number(s->peak_reserved_bytes), "reserved_over_live",
 			 real_or_null(clv_replay_over_live(h, s->peak_reserved_bytes), live), "stranded_peak_bytes",
@@ -118,7 +87,7 @@ static json_t *mismatch_json(const struct clv_verify_result *v)
 		snprintf(line, sizeof(line), "the blocks at the end differ from the recorded state");
 	else
 		return json_null();
-	return text(line);
+	return clv_json_text(line);
 }
 
 static json_t *verify_json(const struct clv_verify_result *v)

@@ -26,6 +26,7 @@ class Model:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.backends.cuda.enable_cudnn_sdp(False) # its answers differ from run to run, under any allocator
         config = Qwen3MoeConfig(
             vocab_size=32000, hidden_size=args.hidden, intermediate_size=3 * args.hidden, moe_intermediate_size=args.hidden // 8 * 3,
             num_hidden_layers=args.layers, num_attention_heads=args.hidden // 64, num_key_value_heads=4, head_dim=128,

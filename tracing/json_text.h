@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * json_text: bytes as a string of JSON. Owns nothing.
+ */
+#ifndef CLV_JSON_TEXT_H
+#define CLV_JSON_TEXT_H
+
+#include <jansson.h>
+
+/* File names and what users type are bytes; JSON is UTF-8: what is not becomes U+FFFD. NULL if host memory is out. */
+json_t *clv_json_text(const char *bytes);
+
+#endif
