@@ -350,13 +350,14 @@ static bool warn_padding(struct clv_timeline *t)
 		if (!k->layers || !k->planned)
 			continue;
 		clv_shard_rank(shard, t->config.rank, &r);
-		if (r.padding_bytes <= r.valid_bytes / 100 * PADDING_PERCENT)
+		uint64_t all = r.set_bytes[set], valid = r.set_valid_bytes[set];
+		if (all - valid <= valid / 100 * PADDING_PERCENT)
 			continue;
 		if (!warn(t, "padding",
 			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding: a rank's intermediate size is %" PRIu64
 			  " and padded to %" PRIu64 ", the hidden size %" PRIu64 " and %" PRIu64,
-			  r.padding_bytes, r.bytes, shard->intermediate.raw, shard->intermediate.padded,
-			  shard->hidden.raw, shard->hidden.padded))
+			  all - valid, all, shard->intermediate.raw, shard->intermediate.padded, shard->hidden.raw,
+			  shard->hidden.padded))
 			return false;
 	}
 	return true;
