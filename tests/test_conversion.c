@@ -33,8 +33,11 @@ static void layer_of(struct layer *l, size_t rank)
 	l->all = 0;
 	for (size_t k = 0; k < 4; k++) {
 		uint64_t size = ranks[rank].size[k];
-		c->tensors[k] = (struct clv_conversion_tensor){
-			.name = names[k], .source = size, .destination = size, .gathered = {k % 2 ? size : 0}, .reused = k % 2};
+		c->tensors[k] = (struct clv_conversion_tensor){.name = names[k],
+							       .source = size,
+							       .destination = size,
+							       .gathered = {k % 2 ? size : 0},
+							       .reused = k % 2};
 		l->all += ranks[rank].experts * size;
 	}
 }
@@ -74,7 +77,8 @@ START_TEST(needs_of_each_strategy)
 		/* the spare is there beside the scratch */
 		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_PING_PONG), 2 * l.all + larger(SCRATCH, scales));
 		/* the same for scales, and an expert's weights */
-		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE), l.all + larger(SCRATCH, scales + size[0] + size[2]));
+		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE),
+				  l.all + larger(SCRATCH, scales + size[0] + size[2]));
 		l.conversion.reorder.chunks = 0;
 		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE), l.all + scales + size[0] + size[2]);
 	}
@@ -142,13 +146,14 @@ END_TEST
 /* What a tensor needs whole is there for its own experts only. */
 START_TEST(whole_copies)
 {
-	struct clv_conversion c = {.experts = 4,
-				   .tensors = {{.name = "w13_scale", .source = 512, .destination = 512, .whole = {{8192, 2}, {512, 1}}},
-					       {.name = "w2", .source = 1024, .destination = 1024, .gathered = {1024, 2048}},
-					       {.name = "w2_scale", .source = 512, .destination = 512, .whole = {{9216, 1}}},
-					       {.name = "g_idx", .source = 512}},
-				   .tensor_count = 4,
-				   .alignment = 512};
+	struct clv_conversion c = {
+		.experts = 4,
+		.tensors = {{.name = "w13_scale", .source = 512, .destination = 512, .whole = {{8192, 2}, {512, 1}}},
+			    {.name = "w2", .source = 1024, .destination = 1024, .gathered = {1024, 2048}},
+			    {.name = "w2_scale", .source = 512, .destination = 512, .whole = {{9216, 1}}},
+			    {.name = "g_idx", .source = 512}},
+		.tensor_count = 4,
+		.alignment = 512};
 	struct clv_conversion_plan plan;
 	struct clv_error err = {""};
 	uint64_t sources = 4 * (512 + 1024 + 512 + 512), destinations = 4 * (512 + 1024 + 512);
@@ -248,5 +253,5 @@ START_TEST(strategies_have_names)
 }
 END_TEST
 
-CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, whole_copies, ends_are_filled,
-	   refuses_nonsense, strategies_have_names)
+CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, whole_copies,
+	   ends_are_filled, refuses_nonsense, strategies_have_names)

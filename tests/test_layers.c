@@ -196,7 +196,8 @@ static void count_stack(struct account *a, const struct clv_conversion *c, const
 		down(a, t->destination);
 }
 
-static void count_layer(struct account *a, enum clv_strategy strategy, const struct clv_conversion *c, bool first, bool last)
+static void count_layer(struct account *a, enum clv_strategy strategy, const struct clv_conversion *c, bool first,
+			bool last)
 {
 	const struct clv_conversion_tensor *t = c->tensors, *end = t + c->tensor_count;
 	bool lists = strategy == CLV_STRATEGY_LISTS;
@@ -302,8 +303,8 @@ static bool see(void *arg, const struct clv_layers_event *e)
 			const struct block *b = &s->blocks[i];
 			ck_assert_msg(!b->live || b->offset + whole(b->bytes) <= e->offset ||
 					      e->offset + whole(e->bytes) <= b->offset,
-				      "sample %" PRIu64 ": %s %s of layer %" PRIu32 " lies where block %" PRIu64 " is", sample_seed,
-				      e->name, e->role, e->layer, i);
+				      "sample %" PRIu64 ": %s %s of layer %" PRIu32 " lies where block %" PRIu64 " is",
+				      sample_seed, e->name, e->role, e->layer, i);
 		}
 		s->blocks[s->count++] = (struct block){e->offset, e->bytes, true};
 		s->highest = clv_max_u64(s->highest, e->offset + whole(e->bytes));
@@ -358,8 +359,7 @@ START_TEST(one_layer_tells_of_all)
 			}
 			free_sample(&s);
 		}
-		printf("%s: %u samples, %u need just what is live\n", clv_strategy_name(strategy), samples,
-		       exact);
+		printf("%s: %u samples, %u need just what is live\n", clv_strategy_name(strategy), samples, exact);
 		ck_assert_uint_gt(samples, SEEDS / 8);
 		ck_assert_uint_gt(exact, samples * 9 / 10);
 	}

@@ -109,7 +109,8 @@ bool clv_steps_fp4_marlin(struct clv_backend_steps *s)
 	if (s->layer->backend->pads == CLV_PADS_POST_LOAD && is_padded(s->layer))
 		return false;
 	for (int w2 = 0; w2 < 2; w2++) {
-		struct clv_conversion_tensor *w = s->tensor[CLV_BUFFER_WEIGHT][w2], *scale = s->tensor[CLV_BUFFER_SCALE][w2];
+		struct clv_conversion_tensor *w = s->tensor[CLV_BUFFER_WEIGHT][w2],
+					     *scale = s->tensor[CLV_BUFFER_SCALE][w2];
 		uint64_t scales = scale ? s->conversion->experts * scale->source : 0;
 		if (w)
 			w->gathered[0] = w->source;

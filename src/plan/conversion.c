@@ -64,7 +64,8 @@ static bool check_tensor(const struct clv_conversion_tensor *t, struct clv_error
 		most = clv_max_u64(most, t->whole[i].bytes / EXPERTS_MAX);
 	}
 	if ((!t->source && !t->destination) || most > BYTES_MAX || !few)
-		return clv_error_set(err, "%s: an expert has 1 to %" PRIu64 " bytes, and at most %d copies of all are made",
+		return clv_error_set(err,
+				     "%s: an expert has 1 to %" PRIu64 " bytes, and at most %d copies of all are made",
 				     t->name, BYTES_MAX, CLV_CONVERSION_WHOLE_COUNT);
 	return true;
 }
@@ -78,12 +79,14 @@ static bool check(const struct clv_conversion *c, struct clv_error *err)
 		return clv_error_set(err, "%" PRIu32 " tensors: 1 to %d can be planned", c->tensor_count,
 				     CLV_CONVERSION_TENSORS);
 	if (!clv_is_pow2(c->alignment) || c->alignment > BYTES_MAX)
-		return clv_error_set(err, "an alignment of %" PRIu64 ": a power of two, and at most %" PRIu64 ", is allowed",
+		return clv_error_set(err,
+				     "an alignment of %" PRIu64 ": a power of two, and at most %" PRIu64 ", is allowed",
 				     c->alignment, BYTES_MAX);
 	for (unsigned i = 0; i < 2 && r->chunks; i++)
-		if (r->chunks > CHUNKS_MAX || r->tensor[i] >= c->tensor_count || !r->bytes[i] || r->bytes[i] > BYTES_MAX ||
-		    !r->last[i] || r->last[i] > r->bytes[i])
-			return clv_error_set(err, "%" PRIu32 " chunks of %" PRIu64 " bytes, the last of %" PRIu64
+		if (r->chunks > CHUNKS_MAX || r->tensor[i] >= c->tensor_count || !r->bytes[i] ||
+		    r->bytes[i] > BYTES_MAX || !r->last[i] || r->last[i] > r->bytes[i])
+			return clv_error_set(err,
+					     "%" PRIu32 " chunks of %" PRIu64 " bytes, the last of %" PRIu64
 					     ": up to %d chunks of up to %" PRIu64 " bytes can be planned",
 					     r->chunks, r->bytes[i], r->last[i], CHUNKS_MAX, BYTES_MAX);
 	for (uint32_t k = 0; k < c->tensor_count; k++)
@@ -176,7 +179,8 @@ static void reorder(struct schedule *s)
 	size_t scratch = SIZE_MAX;
 	for (uint32_t chunk = 1; chunk <= r->chunks; chunk++)
 		for (unsigned i = 0; i < 2; i++) {
-			size_t next = born(s, chunk < r->chunks ? r->bytes[i] : r->last[i], CLV_ROLE_REORDERED, r->tensor[i], 0);
+			size_t next = born(s, chunk < r->chunks ? r->bytes[i] : r->last[i], CLV_ROLE_REORDERED,
+					   r->tensor[i], 0);
 			if (scratch != SIZE_MAX)
 				dies(s, scratch);
 			scratch = next;
@@ -293,9 +297,9 @@ static void make_schedule(struct schedule *s, enum clv_strategy strategy)
 static void count_buffers(const struct clv_conversion *c, size_t *buffers, size_t *pieces)
 {
 	*pieces = (size_t)c->experts * c->tensor_count;
-	*buffers = (1 + CLV_CONVERSION_COPIES) * *pieces + 2 * (size_t)c->reorder.chunks +
-		   (size_t)c->tensor_count *
-			   (2 + CLV_CONVERSION_PADS + CLV_CONVERSION_WHOLE * CLV_CONVERSION_WHOLE_COUNT);
+	*buffers =
+		(1 + CLV_CONVERSION_COPIES) * *pieces + 2 * (size_t)c->reorder.chunks +
+		(size_t)c->tensor_count * (2 + CLV_CONVERSION_PADS + CLV_CONVERSION_WHOLE * CLV_CONVERSION_WHOLE_COUNT);
 }
 
 /* ---- the packing ---- */
@@ -453,4 +457,14 @@ void clv_conversion_plan_free(struct clv_conversion_plan *plan)
 	free(plan->lives);
 	free(plan->offsets);
 	*plan = (struct clv_conversion_plan){0};
+}
+
+size_t *clv_conversion_steps(const struct clv_conversion_plan *plan)
+{
+	size_t *steps = malloc((2 * plan->count + 1) * sizeof(*steps));
+	for (size_t i = 0; i < plan->count && steps; i++) {
+		steps[plan->lives[i].lower] = 2 * i + 1;
+		steps[plan->lives[i].upper] = 2 * i;
+	}
+	return steps;
 }

@@ -37,7 +37,7 @@
 enum clv_strategy {
 	CLV_STRATEGY_LISTS,        /* each expert into a tensor of its own, then all of a kind stacked into one */
 	CLV_STRATEGY_PREALLOCATED, /* each expert into its place in a destination that is made first */
-	CLV_STRATEGY_PING_PONG,    /* the same, but the destination is a spare layer: the sources are the next one's spare */
+	CLV_STRATEGY_PING_PONG,    /* the same, into a spare layer; the sources are the next one's spare */
 	CLV_STRATEGY_IN_PLACE,     /* each expert into scratch, and back over its source */
 	CLV_STRATEGIES
 };
@@ -122,5 +122,9 @@ bool clv_conversion_legal(const struct clv_conversion *conversion, enum clv_stra
 bool clv_conversion_plan(const struct clv_conversion *conversion, enum clv_strategy strategy,
 			 struct clv_conversion_plan *plan, struct clv_error *err);
 void clv_conversion_plan_free(struct clv_conversion_plan *plan);
+
+/* The 2 x count steps of the schedule in their order: 2 x buffer, and 1 more for a birth. To be freed; NULL: host memory is
+ * out. */
+size_t *clv_conversion_steps(const struct clv_conversion_plan *plan);
 
 #endif
