@@ -12,7 +12,7 @@
 
 #define LAYERS_MAX 7
 #define BLOCKS_MAX 4096
-#define SEEDS 300
+#define SEEDS 200
 
 static uint64_t sample_seed; /* for messages */
 
