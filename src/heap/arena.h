@@ -91,6 +91,7 @@ struct clv_slot {
 	cleave_stream stream;
 	uint32_t index;
 	bool used;
+	bool ended; /* its stream is gone, and work of it may go on: all that was freed on it is covered by an event */
 	bool lasting; /* its work has no foreseeable end: memory that is free for everybody is not to fall into its order */
 	/* Lasting, and in frames of its own: it uses nothing that is free for everybody, and is asked after only when its stream
 	 * ends. */
@@ -147,6 +148,7 @@ struct clv_arena {
 	struct clv_slot **slots; /* [0] is ANY */
 	uint32_t slot_count, slot_room;
 	uint32_t slots_unused; /* of slot_count: their streams are gone */
+	uint32_t slots_ended;  /* of slot_count: the same, but their work may go on */
 	struct clv_slot *slot_hash[64];
 	clv_event *spare_events;
 	unsigned spare_count, spare_room;

@@ -167,6 +167,7 @@ static bool check_cover(const struct clv_arena *a, struct clv_error *err)
 static bool check_slots(const struct clv_arena *a, const struct sums *s, struct clv_error *err)
 {
 	uint64_t holes = 0, lingers = 0;
+	uint32_t ended = 0;
 	for (uint32_t i = 0; i < a->slot_count; i++) {
 		const struct clv_slot *slot = a->slots[i];
 		const struct clv_binmap *maps[] = {slot->holes, slot->parts, slot->whole};
@@ -178,6 +179,9 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 		holes += slot->holes ? slot->holes->count : 0;
 		if (slot->completed > slot->recorded_seq || slot->recorded_seq > slot->seq)
 			return clv_error_set(err, "streams: slot %u has completed what it has not recorded", i);
+		if (slot->ended && (!slot->used || slot->recorded_seq != slot->seq))
+			return clv_error_set(err, "streams: slot %u has ended, and no event covers what was freed on it", i);
+		ended += slot->ended;
 		uint64_t seq = slot->completed;
 		for (unsigned k = 0; k < slot->count; k++) {
 			uint64_t next = slot->events[(slot->first + k) % CLV_SLOT_EVENTS].seq;
@@ -191,6 +195,8 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 				return clv_error_set(err, "streams: slot %u ends what does not linger", i);
 		}
 	}
+	if (ended != a->slots_ended)
+		return clv_error_set(err, "streams: %u slots have ended, not %u", ended, a->slots_ended);
 	if (holes != s->holes || lingers != s->lingers)
 		return clv_error_set(err, "streams: %" PRIu64 " holes and %" PRIu64 " lingering in the slots, %" PRIu64 " and %" PRIu64
 				     " in the ranges", holes, lingers, s->holes, s->lingers);

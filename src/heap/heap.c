@@ -471,14 +471,13 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 	if (slot) {
 		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
 		clv_caches_flush(a); /* may free chunks, which counts */
-		drained = clv_slot_drain(a, slot);
+		if (!clv_slot_end(a, slot)) {
+			drained = clv_slot_drain(a, slot);
+			if (drained)
+				clv_reclaim_slot(a, slot);
+		}
 	}
-	if (slot && drained) {
-		clv_slabs_orphan(a, slot);
-		clv_slot_drop(a, slot);
-		clv_slabs_reap(a);
-		clv_frames_reap(a);
-	}
+	clv_reclaim_ended(a);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return drained ? 0 : -EIO;

@@ -117,12 +117,8 @@ bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, b
 		clv_slot_poll(a, slot);
 		gone = slot->completed >= slot->seq;
 	}
-	if (slot && gone) {
-		clv_slabs_orphan(a, slot);
-		clv_slot_drop(a, slot);
-		clv_slabs_reap(a);
-		clv_frames_reap(a);
-	}
+	if (slot && gone)
+		clv_reclaim_slot(a, slot);
 	pthread_mutex_unlock(&a->lock);
 	return gone;
 }
