@@ -33,8 +33,11 @@ static void layer_of(struct layer *l, size_t rank)
 	l->all = 0;
 	for (size_t k = 0; k < 4; k++) {
 		uint64_t size = ranks[rank].size[k];
-		c->tensors[k] = (struct clv_conversion_tensor){
-			.name = names[k], .source = size, .destination = size, .gathered = {k % 2 ? size : 0}};
+		c->tensors[k] = (struct clv_conversion_tensor){.name = names[k],
+							       .source = size,
+							       .destination = size,
+							       .gathered = {k % 2 ? size : 0},
+							       .reused = k % 2};
 		l->all += ranks[rank].experts * size;
 	}
 }
@@ -67,13 +70,17 @@ START_TEST(needs_of_each_strategy)
 		const uint64_t *size = ranks[r].size;
 		/* sources, all pieces, and the first stack beside them */
 		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_LISTS), 2 * l.all + ranks[r].experts * size[0]);
-		/* sources, destinations, and a scale that was gathered beside what it is interleaved into; or, before there
-		 * are destinations, the scratch */
-		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_PREALLOCATED), 2 * l.all + 2 * size[1]);
+		/* sources, destinations, what scales are gathered into, and the larger one interleaved; or, before there are
+		 * destinations, the scratch */
+		uint64_t scales = 2 * size[1] + size[3];
+		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_PREALLOCATED), 2 * l.all + scales);
 		/* the spare is there beside the scratch */
-		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_PING_PONG), 2 * l.all + larger(SCRATCH, 2 * size[1]));
-		/* one expert's largest tensor, or the scratch before */
-		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE), l.all + larger(SCRATCH, size[0]));
+		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_PING_PONG), 2 * l.all + larger(SCRATCH, scales));
+		/* the same for scales, and an expert's weights */
+		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE),
+				  l.all + larger(SCRATCH, scales + size[0] + size[2]));
+		l.conversion.reorder.chunks = 0;
+		ck_assert_uint_eq(planned(&l, CLV_STRATEGY_IN_PLACE), l.all + scales + size[0] + size[2]);
 	}
 }
 END_TEST
@@ -84,19 +91,23 @@ START_TEST(every_buffer_is_there)
 	struct clv_conversion_plan plan;
 	layer_of(&l, 0);
 	for (enum clv_strategy s = 0; s < CLV_STRATEGIES; s++) {
-		size_t roles[CLV_CONVERSION_ROLES] = {0}, converted = s == CLV_STRATEGY_LISTS || s == CLV_STRATEGY_IN_PLACE ? 4 : 2;
+		size_t roles[CLV_CONVERSION_ROLES] = {0}, for_all = 0;
 		ck_assert(clv_conversion_plan(&l.conversion, s, &plan, NULL));
 		for (size_t i = 0; i < plan.count; i++) {
 			roles[plan.buffers[i].role]++;
 			ck_assert_int_gt(plan.lives[i].upper, plan.lives[i].lower);
 			ck_assert_uint_lt(plan.buffers[i].tensor, 4);
-			ck_assert_uint_lt(plan.buffers[i].expert, 112);
+			for_all += plan.buffers[i].expert == CLV_CONVERSION_ALL;
+			ck_assert(plan.buffers[i].expert < 112 || plan.buffers[i].expert == CLV_CONVERSION_ALL);
 		}
+		/* scales' results are made one by one; weights' in lists, too, and in place there is one for all */
+		bool lists = s == CLV_STRATEGY_LISTS, in_place = s == CLV_STRATEGY_IN_PLACE;
 		ck_assert_uint_eq(roles[CLV_ROLE_SOURCE], 4);
-		ck_assert_uint_eq(roles[CLV_ROLE_DESTINATION], s == CLV_STRATEGY_IN_PLACE ? 0 : 4);
+		ck_assert_uint_eq(roles[CLV_ROLE_DESTINATION], in_place ? 0 : 4);
 		ck_assert_uint_eq(roles[CLV_ROLE_REORDERED], 6);
-		ck_assert_uint_eq(roles[CLV_ROLE_GATHERED], 2 * 112);
-		ck_assert_uint_eq(roles[CLV_ROLE_CONVERTED], converted * 112);
+		ck_assert_uint_eq(roles[CLV_ROLE_GATHERED], lists ? 2 * 112 : 2);
+		ck_assert_uint_eq(roles[CLV_ROLE_CONVERTED], lists ? 4 * 112 : in_place ? 2 * 112 + 2 : 2 * 112);
+		ck_assert_uint_eq(for_all, lists ? 0 : in_place ? 4 : 2);
 		clv_conversion_plan_free(&plan);
 	}
 }
@@ -135,13 +146,14 @@ END_TEST
 /* What a tensor needs whole is there for its own experts only. */
 START_TEST(whole_copies)
 {
-	struct clv_conversion c = {.experts = 4,
-				   .tensors = {{.name = "w13_scale", .source = 512, .destination = 512, .whole = {{8192, 2}, {512, 1}}},
-					       {.name = "w2", .source = 1024, .destination = 1024, .gathered = {1024, 2048}},
-					       {.name = "w2_scale", .source = 512, .destination = 512, .whole = {{9216, 1}}},
-					       {.name = "g_idx", .source = 512}},
-				   .tensor_count = 4,
-				   .alignment = 512};
+	struct clv_conversion c = {
+		.experts = 4,
+		.tensors = {{.name = "w13_scale", .source = 512, .destination = 512, .whole = {{8192, 2}, {512, 1}}},
+			    {.name = "w2", .source = 1024, .destination = 1024, .gathered = {1024, 2048}},
+			    {.name = "w2_scale", .source = 512, .destination = 512, .whole = {{9216, 1}}},
+			    {.name = "g_idx", .source = 512}},
+		.tensor_count = 4,
+		.alignment = 512};
 	struct clv_conversion_plan plan;
 	struct clv_error err = {""};
 	uint64_t sources = 4 * (512 + 1024 + 512 + 512), destinations = 4 * (512 + 1024 + 512);
@@ -241,5 +253,5 @@ START_TEST(strategies_have_names)
 }
 END_TEST
 
-CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, whole_copies, ends_are_filled,
-	   refuses_nonsense, strategies_have_names)
+CHECK_MAIN("conversion", needs_of_each_strategy, every_buffer_is_there, padded_destinations, whole_copies,
+	   ends_are_filled, refuses_nonsense, strategies_have_names)

@@ -105,6 +105,23 @@ START_TEST(pending_and_free)
 }
 END_TEST
 
+/* A block that the heap keeps for the next request of its size is free to the program. */
+START_TEST(kept_for_the_next_request)
+{
+	struct rig r;
+	cleave_heap_stats stats;
+	rig_open(&r, &(struct rig_config){.seed = 1, .capacity = 64 * CLV_MIB, .streams = 1});
+	for (int i = 0; i < 3000; i++) {
+		ck_assert_int_eq(rig_alloc(&r, 1, CLV_MIB), 0);
+		rig_free(&r, 0, 1);
+	}
+	ck_assert_int_eq(cleave_heap_get_stats(r.heap, 0, &stats), 0);
+	ck_assert_uint_eq(stats.cached_bytes, CLV_MIB); /* else this shows nothing */
+	compare(&r);
+	rig_close(&r);
+}
+END_TEST
+
 START_TEST(little_room_and_wrong_arguments)
 {
 	struct rig r;
@@ -128,4 +145,4 @@ START_TEST(little_room_and_wrong_arguments)
 }
 END_TEST
 
-CHECK_MAIN("heap_blocks", random_work, pending_and_free, little_room_and_wrong_arguments)
+CHECK_MAIN("heap_blocks", random_work, pending_and_free, kept_for_the_next_request, little_room_and_wrong_arguments)

@@ -92,8 +92,8 @@ static void check(unsigned layer, unsigned buffer)
 		for (uint64_t i = 0; i < b.expert_bytes; i += 4) {
 			uint32_t word;
 			memcpy(&word, p + e * b.expert_bytes + i, 4);
-			ck_assert_msg(word == (uint32_t)word_of(layer, buffer, e, i),
-				      "layer %u, %s, expert %u, byte %u", layer, names[buffer], e, (unsigned)i);
+			if (word != (uint32_t)word_of(layer, buffer, e, i))
+				ck_abort_msg("layer %u, %s, expert %u, byte %u", layer, names[buffer], e, (unsigned)i);
 		}
 }
 

@@ -205,10 +205,14 @@ START_TEST(late_frees_of_gone_streams)
 	cleave_ptr p = get(1, 1000), q = get(1, 1000), r = get(1, 1000);
 	give(p, 2);
 	give(q, 3);
-	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, stream(2)), 0); /* drained: p is back */
+	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, stream(2)), 0);
+	ck_assert_uint_eq(a->slabs_taken, 3072);
+	clv_sim_complete(sim, stream(2));
+	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, stream(1)), 0); /* p is back */
 	rig_valid();
 	ck_assert_uint_eq(a->slabs_taken, 2048);
-	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, stream(1)), 0); /* the chunk's own: now ANY's */
+	clv_sim_complete(sim, stream(1));
+	ck_assert_int_eq(cleave_stream_destroyed(heap, 0, stream(4)), 0); /* the chunk's own is gone: now it is ANY's */
 	rig_valid();
 	give(r, 3);
 	ck_assert_uint_eq(a->slabs_taken, 2048);

@@ -85,8 +85,9 @@ CLEAVE_API int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stre
 /* The block that contains `ptr`: its start and its requested size. -EINVAL if no live block does. */
 CLEAVE_API int cleave_block_info(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t *size, int *device);
 
-/* The stream is about to be destroyed: what was freed on it is drained (waits) and its state dropped. -EIO: the driver could
- * not wait for it; what was freed on it stays in its order. */
+/* The stream is about to be destroyed: what was freed on it is there for others once the work before is done, which an event
+ * tells; where the driver gives no event the host waits. Its id must not come again. -EIO: neither can be done now; what was
+ * freed on it stays in its order. */
 CLEAVE_API int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream);
 
 /* The most the heap may hold on a device; 0: what the device gives. Held bytes above a new limit are given back as far as
@@ -108,7 +109,7 @@ typedef struct cleave_heap_stats {
 	uint64_t free_bytes;                            /* held and in no live block */
 	uint64_t stranded_bytes;                        /* free, in frames that hold a live block */
 	uint64_t pending_bytes;                         /* free, but work of a stream may still use it */
-	uint64_t cached_bytes;                          /* free, in caches of threads */
+	uint64_t cached_bytes;                          /* free, kept for the next request of their size */
 	uint64_t largest_hole_bytes;                    /* the largest free mapped run */
 	uint64_t frames, live_blocks, free_blocks;      /* numbers */
 	uint64_t allocs, frees, failures;               /* calls since open */

@@ -11,6 +11,7 @@
  *   reclaim   how the frames under them are bought or taken from elsewhere; the ladder before failing
  *   slab      requests of up to 32 KiB
  *   cache     slots that a thread keeps for itself
+ *   recent    large blocks that were just freed, kept for the next request of their size
  *   counts    what programs have, counted where it is cheap
  *
  * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
@@ -42,6 +43,7 @@ struct clv_extent {
 	struct clv_extent *prev, *next; /* by address, within one reserved range */
 	uint8_t kind;
 	bool chunk;    /* LIVE: holds slabs */
+	bool kept;     /* LIVE: freed, and kept for the next request of its size */
 	uint32_t slot; /* HOLE: free in whose order; LIVE: allocated on; LINGER: whose work may still read it */
 	union {
 		struct {
@@ -58,6 +60,7 @@ struct clv_extent {
 			uint64_t seq; /* work before this point of the slot's order may still use the memory */
 			struct clv_extent *hash_next;            /* in arena->blocks */
 			struct clv_extent *frame_next, **frame_link; /* in frame->starts */
+			struct clv_extent *same_size, *older, *newer; /* in arena->recent, if kept */
 		} live;
 		struct {
 			uint64_t seq;
@@ -83,6 +86,23 @@ struct clv_frame {
 	struct clv_frame *prev, *next; /* all frames of the arena */
 };
 
+/* Blocks that are kept: by slot and size, the last freed first, and in a list by age. Time is counted in frees of the arena. */
+struct clv_recent {
+	struct clv_recent_size {
+		uint64_t size;
+		uint32_t slot;
+		uint16_t score; /* requests in a row that came soon after a free of this size */
+		uint8_t freed;  /* and not asked for since, nor kept */
+		uint8_t count;  /* of those that are kept */
+		uint64_t freed_at;
+		struct clv_extent *kept;
+	} sizes[1024];
+	struct clv_extent *oldest, *newest;
+	uint64_t bytes;
+	uint32_t count;
+	uint64_t frames, frames_at; /* how many had been bought or moved when last looked at; since when it is so many */
+};
+
 #define CLV_SLOT_EVENTS 32u
 
 /* A stream. Its order is counted in frees: `seq` is the number of the last free on it, `completed` the last one whose
@@ -91,6 +111,7 @@ struct clv_slot {
 	cleave_stream stream;
 	uint32_t index;
 	bool used;
+	bool ended; /* its stream is gone, and work of it may go on: all that was freed on it is covered by an event */
 	bool lasting; /* its work has no foreseeable end: memory that is free for everybody is not to fall into its order */
 	/* Lasting, and in frames of its own: it uses nothing that is free for everybody, and is asked after only when its stream
 	 * ends. */
@@ -143,17 +164,19 @@ struct clv_arena {
 	struct clv_frame *frames;
 	struct clv_frame *loose; /* held, but without an address: the driver would not take them back */
 	struct clv_pool late_pool;
+	struct clv_recent recent;
 
 	struct clv_slot **slots; /* [0] is ANY */
 	uint32_t slot_count, slot_room;
 	uint32_t slots_unused; /* of slot_count: their streams are gone */
+	uint32_t slots_ended;  /* of slot_count: the same, but their work may go on */
 	struct clv_slot *slot_hash[64];
 	clv_event *spare_events;
 	unsigned spare_count, spare_room;
 
 	/* books */
 	uint64_t held, held_peak, loose_bytes;
-	uint64_t used, used_peak;     /* bytes of live extents (chunks count whole) */
+	uint64_t used, used_peak;     /* bytes of live extents that are not kept (chunks count whole) */
 	uint64_t pinned;              /* bytes of pinned frames */
 	uint64_t coarse;              /* bytes of frames bought larger than is usual for their request */
 	uint64_t limit, headroom;     /* as set; 0: none */

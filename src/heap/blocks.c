@@ -72,19 +72,22 @@ static void add_chunk(struct list *l, const struct clv_arena *a, const struct cl
 
 static void add_extent(struct list *l, const struct clv_arena *a, const struct clv_extent *e)
 {
-	cleave_block b = {.address = e->addr, .bytes = e->size};
+	if (e->kind != CLV_LIVE && e->kind != CLV_HOLE)
+		return;
 	if (e->kind == CLV_LIVE && e->chunk) {
 		add_chunk(l, a, e);
-	} else if (e->kind == CLV_LIVE) {
-		b.requested = e->live.requested;
-		b.stream_id = a->slots[e->slot]->stream.id;
-		b.state = CLEAVE_BLOCK_LIVE;
-		add(l, &b);
-	} else if (e->kind == CLV_HOLE) {
-		b.stream_id = a->slots[e->slot]->stream.id;
-		b.state = clv_slot_passed(a, e->slot, e->hole.seq) ? CLEAVE_BLOCK_FREE : CLEAVE_BLOCK_PENDING;
-		add(l, &b);
+		return;
 	}
+	/* what is kept, or held back, is live to space and frames alone */
+	bool live = e->kind == CLV_LIVE && !e->kept && e->live.requested;
+	uint64_t seq = e->kind == CLV_LIVE ? e->live.seq : e->hole.seq;
+	add(l, &(cleave_block){.address = e->addr,
+			       .bytes = e->size,
+			       .requested = live ? e->live.requested : 0,
+			       .stream_id = a->slots[e->slot]->stream.id,
+			       .state = live                               ? CLEAVE_BLOCK_LIVE
+					: clv_slot_passed(a, e->slot, seq) ? CLEAVE_BLOCK_FREE
+									   : CLEAVE_BLOCK_PENDING});
 }
 
 /* Ranges are in no order; there are few. */

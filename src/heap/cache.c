@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cache.h"
 
+#include "recent.h"
+
 #include "../host/meta.h"
 
 struct device_cache {
@@ -274,6 +276,7 @@ bool clv_caches_flush(struct clv_arena *a)
 			any |= empty_stream(a, &own->streams[i]);
 	}
 	pthread_mutex_unlock(&a->heap->lock);
+	any |= clv_recent_flush(a);
 	return clv_slabs_shrink(a) || any;
 }
 

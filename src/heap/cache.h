@@ -76,8 +76,8 @@ static inline bool clv_cache_push(struct clv_cache_bin *bin, const struct clv_pi
 	return true;
 }
 
-/* With the arena's lock held: all slots of all threads go back into the slabs, empty chunks become holes. True if anything
- * was gained. */
+/* With the arena's lock held: all slots of all threads go back into the slabs; empty chunks, and blocks that are kept (recent.h),
+ * become holes. True if anything was gained. */
 bool clv_caches_flush(struct clv_arena *a);
 
 uint64_t clv_caches_bytes(struct clv_arena *a); /* the same lock */

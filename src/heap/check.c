@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "cache.h"
 #include "frames.h"
+#include "recent.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -12,7 +13,7 @@
 #include <inttypes.h>
 
 struct sums {
-	uint64_t used, live, holes, gaps, lingers, chunks;
+	uint64_t used, live, kept, holes, gaps, lingers, chunks;
 	uint64_t hole_bytes;
 };
 
@@ -64,7 +65,8 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 			return false;
 		break;
 	case CLV_LIVE:
-		s->used += e->size;
+		s->used += e->kept ? 0 : e->size;
+		s->kept += e->kept ? e->size : 0;
 		s->live++;
 		s->chunks += e->chunk;
 		if (clv_space_lookup(a, e->addr) != e || clv_space_containing(a, clv_extent_end(e) - 1) != e)
@@ -167,6 +169,7 @@ static bool check_cover(const struct clv_arena *a, struct clv_error *err)
 static bool check_slots(const struct clv_arena *a, const struct sums *s, struct clv_error *err)
 {
 	uint64_t holes = 0, lingers = 0;
+	uint32_t ended = 0;
 	for (uint32_t i = 0; i < a->slot_count; i++) {
 		const struct clv_slot *slot = a->slots[i];
 		const struct clv_binmap *maps[] = {slot->holes, slot->parts, slot->whole};
@@ -178,6 +181,9 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 		holes += slot->holes ? slot->holes->count : 0;
 		if (slot->completed > slot->recorded_seq || slot->recorded_seq > slot->seq)
 			return clv_error_set(err, "streams: slot %u has completed what it has not recorded", i);
+		if (slot->ended && (!slot->used || slot->recorded_seq != slot->seq))
+			return clv_error_set(err, "streams: slot %u has ended, and no event covers what was freed on it", i);
+		ended += slot->ended;
 		uint64_t seq = slot->completed;
 		for (unsigned k = 0; k < slot->count; k++) {
 			uint64_t next = slot->events[(slot->first + k) % CLV_SLOT_EVENTS].seq;
@@ -191,6 +197,8 @@ static bool check_slots(const struct clv_arena *a, const struct sums *s, struct 
 				return clv_error_set(err, "streams: slot %u ends what does not linger", i);
 		}
 	}
+	if (ended != a->slots_ended)
+		return clv_error_set(err, "streams: %u slots have ended, not %u", ended, a->slots_ended);
 	if (holes != s->holes || lingers != s->lingers)
 		return clv_error_set(err, "streams: %" PRIu64 " holes and %" PRIu64 " lingering in the slots, %" PRIu64 " and %" PRIu64
 				     " in the ranges", holes, lingers, s->holes, s->lingers);
@@ -221,9 +229,14 @@ bool clv_arena_check(struct clv_arena *a, struct clv_error *err)
 		return clv_error_set(err, "%s (gaps)", broken);
 	if (!check_frames(a, err) || !check_cover(a, err) || !check_slots(a, &s, err))
 		return false;
-	if (a->used + s.hole_bytes + a->loose_bytes != a->held)
-		return clv_error_set(err, "held %" PRIu64 " is not used %" PRIu64 " + holes %" PRIu64 " + loose %" PRIu64, a->held, a->used,
-				     s.hole_bytes, a->loose_bytes);
+	if (a->used + s.kept + s.hole_bytes + a->loose_bytes != a->held)
+		return clv_error_set(err, "held %" PRIu64 " is not used %" PRIu64 " + kept %" PRIu64 " + holes %" PRIu64 " + loose %" PRIu64,
+				     a->held, a->used, s.kept, s.hole_bytes, a->loose_bytes);
+	broken = clv_recent_check(a);
+	if (broken)
+		return clv_error_set(err, "%s", broken);
+	if (s.kept != a->recent.bytes)
+		return clv_error_set(err, "recent: %" PRIu64 " bytes are kept, not %" PRIu64, s.kept, a->recent.bytes);
 	uint64_t taken;
 	broken = clv_slabs_check(a, &taken);
 	if (broken)

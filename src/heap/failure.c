@@ -5,6 +5,7 @@
 #include "../host/meta.h"
 #include "cache.h"
 #include "frames.h"
+#include "recent.h"
 #include "reclaim.h"
 #include "space.h"
 
@@ -27,7 +28,7 @@ static uint64_t largest_hole(const struct clv_arena *a)
 /* Free bytes that work of a stream may still use; `lasting`: of those without a foreseeable end. */
 static uint64_t pending(const struct clv_arena *a, bool lasting)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = lasting ? 0 : clv_recent_pending(a);
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		const struct clv_slot *slot = a->slots[i];
 		if (!slot->holes || slot->completed == slot->seq || (lasting && !slot->lasting))
@@ -70,10 +71,10 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 	out->free_bytes = a->held - clv_min_u64(a->held, out->live_bytes + out->rounding_bytes);
 	out->stranded_bytes = stranded(a, sum.live + sum.rounding);
 	out->pending_bytes = pending(a, false);
-	out->cached_bytes = clv_caches_bytes(a);
+	out->cached_bytes = clv_caches_bytes(a) + a->recent.bytes;
 	out->largest_hole_bytes = largest_hole(a);
 	out->frames = a->frame_count;
-	out->live_blocks = a->live_count - a->chunk_count + sum.small_allocs - sum.small_frees;
+	out->live_blocks = a->live_count - a->chunk_count - a->recent.count + sum.small_allocs - sum.small_frees;
 	out->free_blocks = a->hole_count;
 	out->allocs = a->large_allocs + sum.small_allocs;
 	out->frees = a->large_frees + sum.small_frees;

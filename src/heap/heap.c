@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * The public functions of the heap. A small request takes a slot of a slab from the calling thread's cache; everything
- * else takes the lock of the device's arena.
+ * else takes the lock of the device's arena, and there a block that was kept for it, or a hole.
  */
 #include "cache.h"
 #include "failure.h"
 #include "frames.h"
 #include "heap_more.h"
 #include "place.h"
+#include "recent.h"
 #include "reclaim.h"
 #include "slab.h"
 #include "space.h"
@@ -207,7 +208,11 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = align, .slot = slot};
-	struct clv_extent *e = slot ? clv_reclaim_alloc(a, &rq, &why) : NULL;
+	struct clv_extent *e = NULL;
+	if (slot && align == CLV_GRAIN) /* as blocks that are kept are aligned */
+		e = clv_recent_take(a, slot, rq.size);
+	if (slot && !e)
+		e = clv_reclaim_alloc(a, &rq, &why);
 	if (e) {
 		e->live.requested = size;
 		count_large(a, (int64_t)rq.size);
@@ -369,7 +374,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 {
 	pthread_mutex_lock(&a->lock);
 	struct clv_extent *e = clv_space_lookup(a, ptr);
-	if (!e || e->chunk) {
+	if (!e || e->chunk || e->kept) {
 		pthread_mutex_unlock(&a->lock);
 		return -EINVAL;
 	}
@@ -393,13 +398,10 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		return -EIO;
 	}
 	count_large(a, -(int64_t)e->size);
-	uint64_t seq;
-	if (earlier) {
-		seq = e->live.seq;
-	} else {
-		seq = clv_slot_freed(a, slot, e->size, e->slot != slot->index);
-	}
-	clv_space_free(a, e, slot->index, seq);
+	if (earlier)
+		clv_space_free(a, e, slot->index, e->live.seq);
+	else if (!clv_recent_keep(a, e, slot))
+		clv_space_free(a, e, slot->index, clv_slot_freed(a, slot, e->size, e->slot != slot->index));
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return 0;
@@ -439,10 +441,10 @@ int cleave_block_info(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size
 		uint64_t addr = 0, bytes = 0;
 		pthread_mutex_lock(&a->lock);
 		struct clv_extent *e = clv_space_containing(a, ptr);
-		if (e && !e->chunk) {
+		if (e && !e->chunk && !e->kept) {
 			addr = e->addr;
 			bytes = e->live.requested;
-		} else if (e) {
+		} else if (e && e->chunk) {
 			clv_slab_block_at(a, ptr, &addr, &bytes);
 		}
 		pthread_mutex_unlock(&a->lock);
@@ -471,14 +473,13 @@ int cleave_stream_destroyed(cleave_heap *heap, int device, cleave_stream stream)
 	if (slot) {
 		atomic_fetch_add_explicit(&a->epoch, 1, memory_order_release);
 		clv_caches_flush(a); /* may free chunks, which counts */
-		drained = clv_slot_drain(a, slot);
+		if (!clv_slot_end(a, slot)) {
+			drained = clv_slot_drain(a, slot);
+			if (drained)
+				clv_reclaim_slot(a, slot);
+		}
 	}
-	if (slot && drained) {
-		clv_slabs_orphan(a, slot);
-		clv_slot_drop(a, slot);
-		clv_slabs_reap(a);
-		clv_frames_reap(a);
-	}
+	clv_reclaim_ended(a);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return drained ? 0 : -EIO;

@@ -53,7 +53,7 @@ static uint64_t block_around(const struct clv_arena *a, uint64_t ptr, uint64_t *
 	*size = 0;
 	if (e && e->chunk)
 		clv_slab_block_at(a, ptr, &start, size);
-	else if (e) {
+	else if (e && !e->kept) {
 		start = e->addr;
 		*size = e->live.requested;
 	}
@@ -117,12 +117,8 @@ bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, b
 		clv_slot_poll(a, slot);
 		gone = slot->completed >= slot->seq;
 	}
-	if (slot && gone) {
-		clv_slabs_orphan(a, slot);
-		clv_slot_drop(a, slot);
-		clv_slabs_reap(a);
-		clv_frames_reap(a);
-	}
+	if (slot && gone)
+		clv_reclaim_slot(a, slot);
 	pthread_mutex_unlock(&a->lock);
 	return gone;
 }

@@ -4,6 +4,7 @@
 #include "cache.h"
 #include "frames.h"
 #include "purchase.h"
+#include "recent.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -396,18 +397,40 @@ static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 	return NULL;
 }
 
+void clv_reclaim_slot(struct clv_arena *a, struct clv_slot *slot)
+{
+	clv_recent_flush(a); /* a block may have been freed on it since its end was told */
+	clv_slabs_orphan(a, slot);
+	clv_slot_drop(a, slot);
+	clv_slabs_reap(a);
+	clv_frames_reap(a);
+}
+
+void clv_reclaim_ended(struct clv_arena *a)
+{
+	for (uint32_t i = 1; a->slots_ended && i < a->slot_count; i++) {
+		struct clv_slot *slot = a->slots[i];
+		if (!slot->ended)
+			continue;
+		clv_slot_poll(a, slot);
+		if (slot->completed == slot->seq)
+			clv_reclaim_slot(a, slot);
+	}
+}
+
 /* Whatever is known to be complete comes back: slots of slabs that were late or in caches, empty chunks, old addresses. All
  * that is free is then free for everybody, our own as well: the parts of a frame that are of two orders could never make
  * it whole. */
 static void settle(struct clv_arena *a)
 {
 	clv_streams_poll(a, NULL);
+	clv_reclaim_ended(a);
 	clv_slabs_reap(a);
 	clv_caches_flush(a);
 	clv_frames_reap(a);
 }
 
-/* The host waits; a second time for chunks that became empty by the first. */
+/* The host waits, without the lock; a second time for chunks that became empty by the first. */
 static void settle_all(struct clv_arena *a)
 {
 	settle(a);
@@ -433,6 +456,12 @@ static struct clv_extent *search_all(struct ladder *l)
 	return clv_space_carve(a, hole, addr, l->rq->size, slot->index);
 }
 
+/* What a request may need in our books. */
+static bool room_for_one(struct clv_arena *a)
+{
+	return clv_pool_reserve(&a->extents, 8) && clv_space_reserve_block(a);
+}
+
 /* Each step gains something or costs little; after each the search is made again. */
 static struct clv_extent *climb(struct ladder *l)
 {
@@ -449,11 +478,13 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_window hit;
 	if (clv_place_hit(a, l->rq, &hit))
 		return clv_space_carve(a, hit.hole, hit.addr, size, slot->index);
+	clv_recent_flush(a); /* what is kept may be the hole that fits, or memory that need not be bought */
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
 	/* events that have completed */
 	clv_reclaim_refresh(a);
 	bool gained = clv_streams_poll(a, slot);
+	clv_reclaim_ended(a);
 	gained |= clv_frames_reap(a) > 0;
 	gained |= clv_slabs_reap(a);
 	if (gained && (e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
@@ -472,7 +503,17 @@ static struct clv_extent *climb(struct ladder *l)
 		return e;
 	if (l->rq->no_wait)
 		return NULL;
+	uint64_t stream = slot->stream.id;
 	settle_all(a);
+	/* others had the arena meanwhile */
+	if (!slot->used || slot->ended || slot->stream.id != stream) {
+		l->refused = CLV_INVALID;
+		return NULL;
+	}
+	if (!clv_slot_ready(slot) || !room_for_one(a)) {
+		a->host_out = true;
+		return NULL;
+	}
 	clv_streams_adopt(a, slot); /* what could not be waited for */
 	/* the driver's own verdict: somebody else may have freed since we asked */
 	clv_reclaim_refresh(a);
@@ -487,7 +528,7 @@ static struct clv_extent *climb(struct ladder *l)
 
 struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why)
 {
-	if (!clv_pool_reserve(&a->extents, 8) || !clv_space_reserve_block(a)) {
+	if (!room_for_one(a)) {
 		*why = -ENOSPC;
 		return NULL;
 	}

@@ -12,11 +12,18 @@
 
 #include "place.h"
 
-/* Serves a request or answers NULL with *why: -ENOMEM, -ENOSPC (host memory), -EIO (the driver). */
+/* Serves a request or answers NULL with *why: -ENOMEM, -ENOSPC (host memory), -EIO (the driver). Lets go of the lock while the
+ * host waits, as clv_reclaim_trim() does. */
 struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why);
 
 /* Gives whole frames back until at most `keep` bytes are held; waits for pending work if `wait`. Returns bytes released. */
 uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait);
+
+/* A slot whose stream is gone and whose frees are complete: what it had is everybody's. */
+void clv_reclaim_slot(struct clv_arena *a, struct clv_slot *slot);
+
+/* The same of all slots that have ended and are complete by now. */
+void clv_reclaim_ended(struct clv_arena *a);
 
 /* The most that may be held: the limit, or what the device gives less the headroom. */
 uint64_t clv_reclaim_cap(const struct clv_arena *a);

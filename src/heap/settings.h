@@ -24,7 +24,7 @@ struct clv_settings {
 	uint64_t headroom;
 	uint64_t frame_bytes; /* usual size of a frame for small requests */
 	bool tight;           /* growth:tight */
-	bool cache;           /* threads keep small blocks */
+	bool cache;           /* freed blocks are kept for the next request */
 
 	bool off;
 	uint8_t serve; /* enum clv_serve */
@@ -48,7 +48,8 @@ struct clv_settings {
 	X(HEAP, frame, frame_bytes, SIZE, "", "16MiB",                                                                 \
 	  "size of a frame bought for small requests; a power of two, at least 2MiB")                                  \
 	X(HEAP, cache, cache, BOOL, "on|off", "on",                                                                    \
-	  "on: threads keep freed small blocks for themselves; off: they do not")                                      \
+	  "on: threads keep freed small blocks for themselves, and the heap large ones of sizes that come back again\n"  \
+	  "and again; off: they do not")                                                                               \
 	X(PRELOAD, off, off, WORD, "", "", "without a value: everything passes through, as if Cleave were not there")  \
 	X(PRELOAD, serve, serve, CHOICE, "auto|pool|all", "auto",                                                      \
 	  "pool: stream-ordered requests (cuMemAllocAsync); all: cuMemAlloc, too; auto: cuMemAlloc only in programs\n" \

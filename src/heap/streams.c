@@ -108,6 +108,14 @@ bool clv_slot_ready(struct clv_slot *slot)
 	return true;
 }
 
+static void unhash(struct clv_arena *a, struct clv_slot *slot)
+{
+	struct clv_slot **link = &a->slot_hash[hash_of(slot->stream.id)];
+	while (*link != slot)
+		link = &(*link)->hash_next;
+	*link = slot->hash_next;
+}
+
 /* ---- events ---- */
 
 static clv_event take_event(struct clv_arena *a)
@@ -167,15 +175,24 @@ static uint64_t event_bytes(const struct clv_arena *a)
 	return clv_max_u64(EVENT_BYTES, clv_min_u64(a->held / EVENT_OF_HELD, low));
 }
 
+void clv_slot_due(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t bytes, bool now)
+{
+	if (seq <= slot->recorded_seq)
+		return;
+	slot->unrecorded_bytes += bytes;
+	if (now || slot->unrecorded_bytes >= event_bytes(a))
+		record(a, slot); /* a refusal only means that completion is learned later */
+}
+
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now)
 {
 	if (slot->index == CLV_SLOT_ANY)
 		return 0;
-	slot->seq++;
-	slot->unrecorded_bytes += bytes;
-	if (now || slot->unrecorded_bytes >= event_bytes(a))
-		record(a, slot); /* a refusal only means that completion is learned later */
-	return slot->seq;
+	if (slot->ended) /* an empty chunk: freed before the end, or by others whose work is done */
+		return slot->seq;
+	uint64_t seq = ++slot->seq;
+	clv_slot_due(a, slot, seq, bytes, now);
+	return seq;
 }
 
 static void pop_event(struct clv_arena *a, struct clv_slot *slot)
@@ -260,44 +277,62 @@ bool clv_streams_pending(const struct clv_arena *a)
 	return false;
 }
 
+bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot *slot)
+{
+	if (own->index == CLV_SLOT_ANY || own->lasting || slot->apart || !record(a, slot))
+		return false;
+	if (slot->count) { /* the last event covers every free */
+		clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
+		if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
+			return false;
+		a->device_waits++;
+	}
+	own->seq++;
+	return true;
+}
+
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 {
-	if (own->index == CLV_SLOT_ANY || own->lasting)
-		return false;
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++) {
 		struct clv_slot *slot = a->slots[i];
-		if (slot == own || !slot->used || slot->apart || !slot->holes->count || !record(a, slot))
-			continue;
-		if (slot->count) { /* the last event covers every free */
-			clv_event last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-			if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
-				continue;
-			a->device_waits++;
-		}
 		/* what was the other's is ours from here on, and complete when we are */
-		own->seq++;
-		any |= retag_all(a, slot, UINT64_MAX, own->index, own->seq);
+		if (slot != own && slot->used && slot->holes && slot->holes->count && clv_slot_follow(a, own, slot))
+			any |= retag_all(a, slot, UINT64_MAX, own->index, own->seq);
 	}
 	return any;
 }
 
-/* The host waits for all frees of the slot. False if the driver cannot do that now, as while a stream captures. */
-static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
+/* The host waits for all frees of the slot up to now; `unlocked`: others may use the arena meanwhile. False if the driver
+ * cannot do that now, as while a stream captures. */
+static bool wait_for(struct clv_arena *a, struct clv_slot *slot, bool unlocked)
 {
 	clv_event last = 0;
 	if (record(a, slot) && slot->count)
 		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
+	cleave_stream stream = slot->stream;
+	uint64_t upto = slot->seq;
+	bool ended = slot->ended, done;
 	a->host_waits += !slot->lasting; /* which is not waited for */
-	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
-		enum clv_result r = a->driver->stream_synchronize(a->driver, slot->stream);
+	if (unlocked)
+		pthread_mutex_unlock(&a->lock);
+	/* an event that others take for something else meanwhile has completed before */
+	done = last && a->driver->event_synchronize(a->driver, last) == CLV_OK;
+	if (!done && !ended) {
+		enum clv_result r = a->driver->stream_synchronize(a->driver, stream);
 		/* a stream that does not exist has no work: it went with its context */
-		if (r != CLV_OK && r != CLV_GONE && r != CLV_INVALID)
-			return false;
+		done = r == CLV_OK || r == CLV_GONE || r == CLV_INVALID;
 	}
-	while (slot->count)
+	if (unlocked)
+		pthread_mutex_lock(&a->lock);
+	if (!slot->used || slot->stream.id != stream.id) /* it ended meanwhile */
+		return true;
+	if (!done)
+		return false;
+	while (slot->count && slot->events[slot->first].seq <= upto)
 		pop_event(a, slot);
-	slot->completed = slot->recorded_seq = slot->seq;
+	slot->completed = clv_max_u64(slot->completed, upto);
+	slot->recorded_seq = clv_max_u64(slot->recorded_seq, upto);
 	return true;
 }
 
@@ -306,14 +341,25 @@ bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++)
 		if (a->slots[i]->used && !a->slots[i]->apart && a->slots[i]->completed != a->slots[i]->seq)
-			any |= wait_for(a, a->slots[i]);
+			any |= wait_for(a, a->slots[i], true);
 	return clv_streams_poll(a, own) || any;
 }
 
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
 {
-	slot->seq++; /* slots of its slabs are freed without being counted */
-	return wait_for(a, slot);
+	slot->seq += !slot->ended; /* slots of its slabs are freed without being counted */
+	return wait_for(a, slot, false);
+}
+
+bool clv_slot_end(struct clv_arena *a, struct clv_slot *slot)
+{
+	slot->seq++;
+	if (slot->lasting || !record(a, slot))
+		return false;
+	unhash(a, slot);
+	slot->ended = true;
+	a->slots_ended++;
+	return true;
 }
 
 void clv_slot_merge(struct clv_arena *a, struct clv_slot *from, struct clv_slot *into)
@@ -345,10 +391,10 @@ void clv_slot_drop(struct clv_arena *a, struct clv_slot *slot)
 				e->live.seq = 0;
 			}
 	}
-	struct clv_slot **link = &a->slot_hash[hash_of(slot->stream.id)];
-	while (*link != slot)
-		link = &(*link)->hash_next;
-	*link = slot->hash_next;
+	if (!slot->ended)
+		unhash(a, slot);
+	a->slots_ended -= slot->ended;
+	slot->ended = false;
 	struct clv_slot *any = a->slots[CLV_SLOT_ANY];
 	while (slot->lingers) {
 		struct clv_extent *e = slot->lingers;

@@ -7,8 +7,8 @@
  * recorded when much has been freed since the last one, when the freeing stream is not the allocating one, and when
  * another stream is in need; so a program with one stream pays for few.
  *
- * Invariants: completed <= recorded_seq <= seq; the events of a ring have rising seq; a hole of a slot is complete once
- * completed >= hole.seq; lingers are ended in the order in which they began.
+ * Invariants: completed <= recorded_seq <= seq, of a slot that has ended recorded_seq == seq; the events of a ring have rising
+ * seq; a hole of a slot is complete once completed >= hole.seq; lingers are ended in the order in which they began.
  */
 #ifndef CLV_STREAMS_H
 #define CLV_STREAMS_H
@@ -27,6 +27,9 @@ bool clv_slot_ready(struct clv_slot *slot);
 
 /* Counts a free of `bytes` on the slot and records an event if one is due. `now`: record at once. Returns its seq. */
 uint64_t clv_slot_freed(struct clv_arena *a, struct clv_slot *slot, uint64_t bytes, bool now);
+
+/* The second half of that, for a free whose seq was counted before: now its `bytes` are free for others, too. */
+void clv_slot_due(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t bytes, bool now);
 
 /* True if all work of the slot before its free number `seq` is known to be done. */
 static inline bool clv_slot_passed(const struct clv_arena *a, uint32_t slot, uint64_t seq)
@@ -49,15 +52,25 @@ void clv_streams_record(struct clv_arena *a);
 /* True if an event that was recorded on a stream, but for lasting ones, has not completed as far as is known. */
 bool clv_streams_pending(const struct clv_arena *a);
 
+/* Makes the stream of `own` wait (on the device) for all frees of another slot so far: what these freed can be used in the order of
+ * `own`, and is complete when that has passed its present seq, which is a new one. False: they cannot, nothing changed. */
+bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot *slot);
+
 /* Makes the stream of `own` wait (on the device) for the frees of all other streams, whose holes become its own. ANY and
  * lasting slots cannot wait on the device. True if any hole was gained. */
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 
-/* The host waits until all frees up to now are complete. True if anything was waited for. */
+/* The host waits until all frees up to now are complete, and lets go of the lock while it does: whoever calls looks at everything
+ * anew. True if anything was waited for. */
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
 
 /* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
+
+/* The stream is about to be destroyed. Its last event tells when all of its frees are complete, also those of slots of slabs;
+ * until it is dropped then, the slot is found no more, and nothing is freed on it. False: there can be no such event, and
+ * nothing has changed but that all must be waited for. */
+bool clv_slot_end(struct clv_arena *a, struct clv_slot *slot);
 
 /* All holes of a slot become another's, from its next point on. */
 void clv_slot_merge(struct clv_arena *a, struct clv_slot *from, struct clv_slot *into);

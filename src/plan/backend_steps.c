@@ -21,12 +21,12 @@ static void pad_tensors(struct clv_backend_steps *s)
 			struct clv_conversion_tensor *t = s->tensor[kind][w2];
 			if (!t || !t->source)
 				continue;
-			uint64_t bytes = t->source / from->hidden.padded * to->hidden.padded;
+			uint64_t bytes = t->source * to->hidden.padded / from->hidden.padded;
 			unsigned n = 0;
 			if (to->hidden.padded > from->hidden.padded)
 				t->padded[n++] = bytes;
 			if (to->intermediate.padded > from->intermediate.padded)
-				t->padded[n++] = bytes / from->intermediate.padded * to->intermediate.padded;
+				t->padded[n++] = bytes * to->intermediate.padded / from->intermediate.padded;
 		}
 }
 
@@ -69,15 +69,20 @@ bool clv_steps_straight(struct clv_backend_steps *s)
 }
 
 /* prepare_static_weights_for_trtllm_fp4_moe(): weights are gathered by rows into the result, scales into a copy that
- * FlashInfer's block_scale_interleave() makes the result of, in a tensor of its own. */
+ * FlashInfer's block_scale_interleave() makes the result of, in a tensor of its own. Since vllm#55407, which made
+ * destinations first, that copy is one for all experts. */
 bool clv_steps_nvfp4_trtllm(struct clv_backend_steps *s)
 {
 	if (is_padded(s->layer))
 		pad_tensors(s);
 	reorder_rows(s);
-	for (int w2 = 0; w2 < 2; w2++)
-		if (s->tensor[CLV_BUFFER_SCALE][w2])
-			s->tensor[CLV_BUFFER_SCALE][w2]->gathered[0] = s->tensor[CLV_BUFFER_SCALE][w2]->destination;
+	for (int w2 = 0; w2 < 2; w2++) {
+		struct clv_conversion_tensor *t = s->tensor[CLV_BUFFER_SCALE][w2];
+		if (!t)
+			continue;
+		t->gathered[0] = t->destination;
+		t->reused = true;
+	}
 	return true;
 }
 
@@ -104,7 +109,8 @@ bool clv_steps_fp4_marlin(struct clv_backend_steps *s)
 	if (s->layer->backend->pads == CLV_PADS_POST_LOAD && is_padded(s->layer))
 		return false;
 	for (int w2 = 0; w2 < 2; w2++) {
-		struct clv_conversion_tensor *w = s->tensor[CLV_BUFFER_WEIGHT][w2], *scale = s->tensor[CLV_BUFFER_SCALE][w2];
+		struct clv_conversion_tensor *w = s->tensor[CLV_BUFFER_WEIGHT][w2],
+					     *scale = s->tensor[CLV_BUFFER_SCALE][w2];
 		uint64_t scales = scale ? s->conversion->experts * scale->source : 0;
 		if (w)
 			w->gathered[0] = w->source;

@@ -64,7 +64,8 @@ static bool check_tensor(const struct clv_conversion_tensor *t, struct clv_error
 		most = clv_max_u64(most, t->whole[i].bytes / EXPERTS_MAX);
 	}
 	if ((!t->source && !t->destination) || most > BYTES_MAX || !few)
-		return clv_error_set(err, "%s: an expert has 1 to %" PRIu64 " bytes, and at most %d copies of all are made",
+		return clv_error_set(err,
+				     "%s: an expert has 1 to %" PRIu64 " bytes, and at most %d copies of all are made",
 				     t->name, BYTES_MAX, CLV_CONVERSION_WHOLE_COUNT);
 	return true;
 }
@@ -78,12 +79,14 @@ static bool check(const struct clv_conversion *c, struct clv_error *err)
 		return clv_error_set(err, "%" PRIu32 " tensors: 1 to %d can be planned", c->tensor_count,
 				     CLV_CONVERSION_TENSORS);
 	if (!clv_is_pow2(c->alignment) || c->alignment > BYTES_MAX)
-		return clv_error_set(err, "an alignment of %" PRIu64 ": a power of two, and at most %" PRIu64 ", is allowed",
+		return clv_error_set(err,
+				     "an alignment of %" PRIu64 ": a power of two, and at most %" PRIu64 ", is allowed",
 				     c->alignment, BYTES_MAX);
 	for (unsigned i = 0; i < 2 && r->chunks; i++)
-		if (r->chunks > CHUNKS_MAX || r->tensor[i] >= c->tensor_count || !r->bytes[i] || r->bytes[i] > BYTES_MAX ||
-		    !r->last[i] || r->last[i] > r->bytes[i])
-			return clv_error_set(err, "%" PRIu32 " chunks of %" PRIu64 " bytes, the last of %" PRIu64
+		if (r->chunks > CHUNKS_MAX || r->tensor[i] >= c->tensor_count || !r->bytes[i] ||
+		    r->bytes[i] > BYTES_MAX || !r->last[i] || r->last[i] > r->bytes[i])
+			return clv_error_set(err,
+					     "%" PRIu32 " chunks of %" PRIu64 " bytes, the last of %" PRIu64
 					     ": up to %d chunks of up to %" PRIu64 " bytes can be planned",
 					     r->chunks, r->bytes[i], r->last[i], CHUNKS_MAX, BYTES_MAX);
 	for (uint32_t k = 0; k < c->tensor_count; k++)
@@ -176,7 +179,8 @@ static void reorder(struct schedule *s)
 	size_t scratch = SIZE_MAX;
 	for (uint32_t chunk = 1; chunk <= r->chunks; chunk++)
 		for (unsigned i = 0; i < 2; i++) {
-			size_t next = born(s, chunk < r->chunks ? r->bytes[i] : r->last[i], CLV_ROLE_REORDERED, r->tensor[i], 0);
+			size_t next = born(s, chunk < r->chunks ? r->bytes[i] : r->last[i], CLV_ROLE_REORDERED,
+					   r->tensor[i], 0);
 			if (scratch != SIZE_MAX)
 				dies(s, scratch);
 			scratch = next;
@@ -185,29 +189,45 @@ static void reorder(struct schedule *s)
 		dies(s, scratch);
 }
 
-/* An expert's tensor, converted into a buffer of its own, which is returned and lives on. */
-static size_t convert(struct schedule *s, uint32_t k, uint32_t expert)
+static bool reuses(const struct clv_conversion_tensor *t, enum clv_strategy strategy)
+{
+	return t->reused && strategy != CLV_STRATEGY_LISTS;
+}
+
+static void gather(struct schedule *s, uint32_t k, uint32_t expert)
 {
 	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
-	size_t first = s->plan->count;
 	for (unsigned i = 0; i < CLV_CONVERSION_COPIES; i++)
 		if (t->gathered[i])
 			born(s, t->gathered[i], CLV_ROLE_GATHERED, k, expert);
-	size_t converted = born(s, t->destination, CLV_ROLE_CONVERTED, k, expert);
-	all_die(s, first, converted);
-	return converted;
 }
 
-/* What needs no copy on the way is written where it stays at once, unless it lies over its own source or a list is made. */
+/* What serves all experts of a loop. */
+static void serve_all(struct schedule *s, enum clv_strategy strategy, uint32_t k)
+{
+	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
+	if (t->destination && reuses(t, strategy))
+		gather(s, k, CLV_CONVERSION_ALL);
+	if (t->destination && !t->gathered[0] && strategy == CLV_STRATEGY_IN_PLACE)
+		born(s, t->destination, CLV_ROLE_CONVERTED, k, CLV_CONVERSION_ALL);
+}
+
+/* Into a buffer of the expert's own if a list is made or it goes through copies; else straight to where it will stay, or to
+ * scratch and back. */
 static void convert_expert(struct schedule *s, enum clv_strategy strategy, uint32_t k, uint32_t expert)
 {
 	const struct clv_conversion_tensor *t = &s->conversion->tensors[k];
-	if (!t->destination)
+	size_t first = s->plan->count;
+	if (!t->destination || (!t->gathered[0] && strategy != CLV_STRATEGY_LISTS))
 		return;
+	if (!reuses(t, strategy))
+		gather(s, k, expert);
+	size_t converted = born(s, t->destination, CLV_ROLE_CONVERTED, k, expert);
+	all_die(s, first, converted);
 	if (strategy == CLV_STRATEGY_LISTS)
-		s->list[(size_t)k * s->conversion->experts + expert] = convert(s, k, expert);
-	else if (strategy == CLV_STRATEGY_IN_PLACE || t->gathered[0])
-		dies(s, convert(s, k, expert));
+		s->list[(size_t)k * s->conversion->experts + expert] = converted;
+	else
+		dies(s, converted);
 }
 
 static void stack(struct schedule *s, uint32_t k)
@@ -223,10 +243,16 @@ static void stack(struct schedule *s, uint32_t k)
 static void convert_all(struct schedule *s, enum clv_strategy strategy)
 {
 	const struct clv_conversion *c = s->conversion;
+	size_t serving = s->plan->count;
+	for (uint32_t k = 0; k < c->tensor_count; k++)
+		if (!has_whole(&c->tensors[k]))
+			serve_all(s, strategy, k);
+	size_t serving_end = s->plan->count;
 	for (uint32_t e = 0; e < c->experts; e++)
 		for (uint32_t k = 0; k < c->tensor_count; k++)
 			if (!has_whole(&c->tensors[k]))
 				convert_expert(s, strategy, k, e);
+	all_die(s, serving, serving_end);
 	for (uint32_t k = 0; k < c->tensor_count && strategy == CLV_STRATEGY_LISTS; k++)
 		if (!has_whole(&c->tensors[k]))
 			stack(s, k);
@@ -238,6 +264,7 @@ static void convert_all(struct schedule *s, enum clv_strategy strategy)
 		for (unsigned i = 0; i < CLV_CONVERSION_WHOLE; i++)
 			for (uint32_t n = 0; n < t->whole[i].count && t->whole[i].bytes; n++)
 				born(s, t->whole[i].bytes, CLV_ROLE_WHOLE, k, 0);
+		serve_all(s, strategy, k);
 		size_t end = s->plan->count;
 		for (uint32_t e = 0; e < c->experts; e++)
 			convert_expert(s, strategy, k, e);
@@ -270,9 +297,9 @@ static void make_schedule(struct schedule *s, enum clv_strategy strategy)
 static void count_buffers(const struct clv_conversion *c, size_t *buffers, size_t *pieces)
 {
 	*pieces = (size_t)c->experts * c->tensor_count;
-	*buffers = (1 + CLV_CONVERSION_COPIES) * *pieces + 2 * (size_t)c->reorder.chunks +
-		   (size_t)c->tensor_count *
-			   (2 + CLV_CONVERSION_PADS + CLV_CONVERSION_WHOLE * CLV_CONVERSION_WHOLE_COUNT);
+	*buffers =
+		(1 + CLV_CONVERSION_COPIES) * *pieces + 2 * (size_t)c->reorder.chunks +
+		(size_t)c->tensor_count * (2 + CLV_CONVERSION_PADS + CLV_CONVERSION_WHOLE * CLV_CONVERSION_WHOLE_COUNT);
 }
 
 /* ---- the packing ---- */
@@ -333,7 +360,7 @@ static void place_sources(const struct clv_conversion *c, enum clv_strategy stra
  * everyone's, and nothing else need be packed. */
 static bool is_repeated(const struct clv_conversion_buffer *b, enum clv_strategy strategy)
 {
-	return strategy != CLV_STRATEGY_LISTS && b->expert > 0;
+	return strategy != CLV_STRATEGY_LISTS && b->expert > 0 && b->expert != CLV_CONVERSION_ALL;
 }
 
 /* Where the first expert's buffers are, by tensor: they follow each other in the same order. */
@@ -347,7 +374,7 @@ static void repeat_offsets(enum clv_strategy strategy, struct clv_conversion_pla
 			run = i;
 		if (is_repeated(b, strategy))
 			p->offsets[i] = p->offsets[model[b->tensor] + (i - run)];
-		else if (run == i && b->role >= CLV_ROLE_GATHERED)
+		else if (run == i && b->role >= CLV_ROLE_GATHERED && b->expert == 0)
 			model[b->tensor] = i;
 	}
 }
@@ -430,4 +457,14 @@ void clv_conversion_plan_free(struct clv_conversion_plan *plan)
 	free(plan->lives);
 	free(plan->offsets);
 	*plan = (struct clv_conversion_plan){0};
+}
+
+size_t *clv_conversion_steps(const struct clv_conversion_plan *plan)
+{
+	size_t *steps = malloc((2 * plan->count + 1) * sizeof(*steps));
+	for (size_t i = 0; i < plan->count && steps; i++) {
+		steps[plan->lives[i].lower] = 2 * i + 1;
+		steps[plan->lives[i].upper] = 2 * i;
+	}
+	return steps;
 }

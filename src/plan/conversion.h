@@ -6,7 +6,8 @@
  *
  * Times are steps of the schedule. Sources stay until the whole layer is converted, under every strategy but in-place, where
  * they become the destinations (vLLM, model_executor/utils.py, replace_parameter()). The order of an expert's tensors, and
- * that scales are gathered before they are interleaved, are vLLM's (NVFP4 for TRT-LLM, before and after vllm#55407).
+ * that scales are gathered before they are interleaved, are vLLM's (NVFP4 for TRT-LLM, before and after vllm#55407, and in
+ * place as in vllm#54699).
  *
  * A layer in steps:
  * 1. Sources are there. Under ping-pong destinations are, too.
@@ -14,8 +15,9 @@
  * 3. Rows change places in chunks. A chunk's scratch goes when the next one is there (a variable that is bound again).
  * 4. Preallocated: destinations are made.
  * 5. Expert by expert, each tensor in turn; but a tensor that needs something whole (an upcast of all experts, ...) has a
- *    loop of its own, after the others. Pieces of lists are stacked when their loop is over, each tensor in turn: its
- *    destination is made, then its pieces go.
+ *    loop of its own, after the others. What serves all experts is made before a loop and goes after it: copies that are
+ *    reused, but for lists, and in place the one expert's scratch of a tensor that needs no copies. Pieces of lists are
+ *    stacked when their loop is over, each tensor in turn: its destination is made, then its pieces go.
  * 6. The sources go, or last as the results or the next layer's spare. Destinations live on.
  */
 #ifndef CLV_CONVERSION_H
@@ -30,11 +32,12 @@
 #define CLV_CONVERSION_COPIES 2
 #define CLV_CONVERSION_WHOLE 3
 #define CLV_CONVERSION_WHOLE_COUNT 16
+#define CLV_CONVERSION_ALL UINT32_MAX /* in place of an expert's number */
 
 enum clv_strategy {
 	CLV_STRATEGY_LISTS,        /* each expert into a tensor of its own, then all of a kind stacked into one */
 	CLV_STRATEGY_PREALLOCATED, /* each expert into its place in a destination that is made first */
-	CLV_STRATEGY_PING_PONG,    /* the same, but the destination is a spare layer: the sources are the next one's spare */
+	CLV_STRATEGY_PING_PONG,    /* the same, into a spare layer; the sources are the next one's spare */
 	CLV_STRATEGY_IN_PLACE,     /* each expert into scratch, and back over its source */
 	CLV_STRATEGIES
 };
@@ -49,6 +52,7 @@ struct clv_conversion_tensor {
 	uint64_t source, destination;             /* one of them may be 0: it only goes, or is only made */
 	uint64_t padded[CLV_CONVERSION_PADS];     /* copies that padding makes of all experts, each of the one before */
 	uint64_t gathered[CLV_CONVERSION_COPIES]; /* copies that an expert's conversion goes through */
+	bool reused;                              /* they are made once for all experts, unless lists are made */
 	struct {
 		uint64_t bytes; /* of all experts */
 		uint32_t count;
@@ -87,7 +91,7 @@ const char *clv_conversion_role_name(enum clv_conversion_role role);
 struct clv_conversion_buffer {
 	enum clv_conversion_role role;
 	uint32_t tensor;
-	uint32_t expert; /* of gathered and converted ones */
+	uint32_t expert; /* of gathered and converted ones, or CLV_CONVERSION_ALL */
 	uint64_t bytes;  /* as asked for: not rounded up */
 };
 
@@ -118,5 +122,9 @@ bool clv_conversion_legal(const struct clv_conversion *conversion, enum clv_stra
 bool clv_conversion_plan(const struct clv_conversion *conversion, enum clv_strategy strategy,
 			 struct clv_conversion_plan *plan, struct clv_error *err);
 void clv_conversion_plan_free(struct clv_conversion_plan *plan);
+
+/* The 2 x count steps of the schedule in their order: 2 x buffer, and 1 more for a birth. To be freed; NULL: host memory is
+ * out. */
+size_t *clv_conversion_steps(const struct clv_conversion_plan *plan);
 
 #endif

@@ -40,13 +40,13 @@ static uint64_t kept_of(const struct clv_layers_kind *k)
 /* The spare layer of ping-pong. */
 static uint64_t spare_of(const struct clv_layers *l)
 {
-	for (unsigned k = 0; k < CLV_LAYERS_KINDS && l->strategy == CLV_STRATEGY_PING_PONG; k++)
-		if (converts(&l->kinds[k]))
-			return l->kinds[k].plan->destinations;
+	for (uint32_t i = 0; i < l->count && l->strategy == CLV_STRATEGY_PING_PONG; i++)
+		if (converts(&l->kinds[l->kind[i]]))
+			return l->kinds[l->kind[i]].plan->destinations;
 	return 0;
 }
 
-static void raise(struct clv_layers_peak *p, uint64_t peak, uint64_t least, enum clv_phase phase, uint32_t layer)
+static void note_peak(struct clv_layers_peak *p, uint64_t peak, uint64_t least, enum clv_phase phase, uint32_t layer)
 {
 	p->least_bytes = clv_max_u64(p->least_bytes, least);
 	if (peak <= p->peak_bytes)
@@ -85,14 +85,14 @@ void clv_layers_peak(const struct clv_layers *l, struct clv_layers_peak *out)
 	for (uint32_t i = 0; i < l->count; i++)
 		out->base_bytes += kept_of(&l->kinds[l->kind[i]]);
 	uint64_t loaded = out->base_bytes + p.lasting + p.going;
-	raise(out, loaded, loaded, CLV_PHASE_LOAD, 0);
+	note_peak(out, loaded, loaded, CLV_PHASE_LOAD, 0);
 	for (uint32_t i = 0; i < l->count; i++) {
 		const struct clv_layers_kind *k = &l->kinds[l->kind[i]];
 		if (!converts(k))
 			continue;
 		/* the plan's height has the sources; ping-pong's, the spare, which is there for all layers alike */
 		uint64_t rest = out->base_bytes + p.lasting + p.going + p.done - k->plan->sources;
-		raise(out, rest + k->plan->packed.height, rest + k->plan->packed.lower_bound, CLV_PHASE_CONVERT, i);
+		note_peak(out, rest + k->plan->packed.height, rest + k->plan->packed.lower_bound, CLV_PHASE_CONVERT, i);
 		last = lasting_of(k);
 		advance(l, &p, k);
 	}
@@ -100,7 +100,7 @@ void clv_layers_peak(const struct clv_layers *l, struct clv_layers_peak *out)
 	if (l->strategy == CLV_STRATEGY_PING_PONG)
 		out->final_bytes += spare_of(l) - last;
 	uint64_t serving = out->final_bytes + whole(l->kv_cache) + whole(l->workspace);
-	raise(out, serving, serving, CLV_PHASE_SERVE, 0);
+	note_peak(out, serving, serving, CLV_PHASE_SERVE, 0);
 }
 
 /* ---- the history ---- */
@@ -110,14 +110,14 @@ struct walk {
 	struct clv_layers_peak peak;
 	clv_layers_visit *visit;
 	void *arg;
-	uint64_t blocks;     /* born so far */
-	uint64_t *first;     /* block of each layer's first load */
-	uint64_t *lasting_at, *going_at; /* where each layer's sources lie */
+	uint64_t blocks;                          /* born so far */
+	uint64_t *first;                          /* block of each layer's first load */
+	uint64_t *lasting_at, *going_at;          /* where each layer's sources lie */
 	uint32_t first_converted, last_converted; /* layers */
 	uint64_t spare, kept_at;
 	struct progress progress;
 	struct kind {
-		size_t *steps;  /* by time: 2 x buffer, + 1 for a birth */
+		size_t *steps;  /* clv_conversion_steps() */
 		uint64_t *born; /* block of each buffer */
 		uint32_t *load; /* of each source: its place among the loads */
 	} kinds[CLV_LAYERS_KINDS];
@@ -166,13 +166,13 @@ static bool load_layer(struct walk *w, uint32_t layer)
 	w->first[layer] = w->blocks;
 	for (uint32_t i = 0; i < k->load_count; i++) {
 		const struct clv_layers_load *load = &k->loads[i];
-		const struct clv_layers_event e = {.phase = CLV_PHASE_LOAD,
-						   .bytes = load->bytes,
-						   .name = load->name,
-						   .role = load->stays ? "kept" : clv_conversion_role_name(CLV_ROLE_SOURCE),
-						   .layer = layer,
-						   .offset = load->stays ? w->kept_at
-									 : source_place(w, layer, source++)};
+		const struct clv_layers_event e = {
+			.phase = CLV_PHASE_LOAD,
+			.bytes = load->bytes,
+			.name = load->name,
+			.role = load->stays ? "kept" : clv_conversion_role_name(CLV_ROLE_SOURCE),
+			.layer = layer,
+			.offset = load->stays ? w->kept_at : source_place(w, layer, source++)};
 		w->kept_at += load->stays ? whole(load->bytes) : 0;
 		if (!birth(w, &e))
 			return false;
@@ -264,19 +264,15 @@ static bool open_kind(struct kind *s, const struct clv_layers_kind *k)
 	uint32_t load = 0;
 	if (!converts(k))
 		return true;
-	s->steps = malloc(2 * p->count * sizeof(*s->steps));
+	s->steps = clv_conversion_steps(p);
 	s->born = malloc(p->count * sizeof(*s->born));
 	s->load = malloc(p->count * sizeof(*s->load));
 	if (!s->steps || !s->born || !s->load)
 		return false;
-	for (size_t i = 0; i < p->count; i++) {
-		s->steps[p->lives[i].lower] = 2 * i + 1;
-		s->steps[p->lives[i].upper] = 2 * i;
-		if (p->buffers[i].role == CLV_ROLE_SOURCE) {
-			while (k->loads[load].stays)
-				load++;
-			s->load[i] = load++;
-		}
+	for (size_t i = 0; i < p->count && p->buffers[i].role == CLV_ROLE_SOURCE; i++) {
+		while (k->loads[load].stays)
+			load++;
+		s->load[i] = load++;
 	}
 	return true;
 }

@@ -68,7 +68,7 @@ const char *clv_phase_name(enum clv_phase phase);
 
 struct clv_layers_peak {
 	uint64_t peak_bytes;  /* H, or what serving needs if that is more */
-	uint64_t least_bytes; /* no schedule of the strategy can need less; where packings are proved to be best, the same */
+	uint64_t least_bytes; /* no schedule of the strategy needs less; the same, if packings are proved to be best */
 	uint64_t base_bytes;  /* what never moves */
 	uint64_t final_bytes; /* when all is converted, KV cache and workspace apart */
 	enum clv_phase phase; /* of the peak, the first that reaches it */

@@ -52,15 +52,11 @@ static void add_up(struct clv_plan_rank *r)
 static void measure_padding(const struct clv_plan *p, struct clv_plan_rank *r)
 {
 	const struct clv_shard *s = &r->layer.destination_shard;
-	const struct clv_shard_set *set = &s->sets[p->set];
-	uint64_t experts = (uint64_t)r->layer.rank.moe_layers[p->set] * r->layer.rank.expert_count, bits = 0;
 	struct clv_plan_padding *pad = &r->padding;
-	for (uint32_t i = 0; i < set->count; i++) {
-		const struct clv_shard_buffer *b = &set->buffers[i];
-		bits += clv_shard_valid(b, clv_shard_slice(s, b, r->layer.rank.moe_tp_rank)) * clv_dtype_bits(b->dtype);
-	}
-	pad->valid_bytes = experts * (bits / 8);
-	pad->padding_bytes = experts * set->expert_bytes - pad->valid_bytes;
+	struct clv_shard_rank rank;
+	clv_shard_rank(s, r->rank, &rank);
+	pad->valid_bytes = rank.set_valid_bytes[p->set];
+	pad->padding_bytes = rank.set_bytes[p->set] - pad->valid_bytes;
 	pad->passed = s->passed_intermediate;
 	if (s->config.padding == CLV_PADDING_MODEL)
 		pad->owner = CLV_OWNER_MODEL;

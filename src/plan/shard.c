@@ -328,8 +328,10 @@ void clv_shard_rank(const struct clv_shard *s, uint32_t rank, struct clv_shard_r
 			bits += clv_shard_valid(&set->buffers[i],
 						clv_shard_slice(s, &set->buffers[i], r->moe_tp_rank)) *
 				clv_dtype_bits(set->buffers[i].dtype);
-		r->bytes += times * set->expert_bytes;
-		r->valid_bytes += times * (bits / 8);
+		r->set_bytes[k] = times * set->expert_bytes;
+		r->set_valid_bytes[k] = times * (bits / 8);
+		r->bytes += r->set_bytes[k];
+		r->valid_bytes += r->set_valid_bytes[k];
 	}
 	r->padding_bytes = r->bytes - r->valid_bytes;
 }

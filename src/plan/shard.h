@@ -113,7 +113,9 @@ struct clv_shard_rank {
 	uint32_t moe_layers[CLV_SETS];   /* of these, by kind */
 	uint32_t expert_first, expert_step, expert_count;
 	uint64_t bytes;         /* of all buffers of all these layers */
-	uint64_t valid_bytes;   /* of that, what the checkpoint fills */
+	uint64_t set_bytes[CLV_SETS];       /* the same by kind */
+	uint64_t set_valid_bytes[CLV_SETS]; /* of those, what the checkpoint fills */
+	uint64_t valid_bytes;   /* the sum of these */
 	uint64_t padding_bytes; /* the rest */
 };
 

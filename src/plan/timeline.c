@@ -2,9 +2,12 @@
 #include "timeline.h"
 #include "timeline_needs.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define BYTES_MAX ((uint64_t)1 << 60)
 
 void clv_timeline_config_init(struct clv_timeline_config *config)
 {
@@ -187,10 +190,11 @@ bool clv_timeline_make(struct clv_timeline *t, const struct clv_timeline_config 
 {
 	memset(t, 0, sizeof(*t));
 	t->config = *config;
-	if (config->other_weights > INT64_MAX / 4 || config->kv_cache > INT64_MAX / 4 ||
-	    config->workspace > INT64_MAX / 4 || config->gpu_memory > INT64_MAX)
-		return clv_error_set(err, "%s: other weights, KV cache, workspace or GPU memory of more than an exbibyte",
-				     config->model->path);
+	if (clv_max_u64(clv_max_u64(config->other_weights, config->kv_cache),
+			clv_max_u64(config->workspace, config->gpu_memory)) > BYTES_MAX)
+		return clv_error_set(
+			err, "other weights, KV cache, workspace and GPU memory have %" PRIu64 " bytes each at most",
+			BYTES_MAX);
 	if (make(t, err))
 		return true;
 	clv_timeline_free(t);

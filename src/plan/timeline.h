@@ -19,8 +19,8 @@ struct clv_timeline_config {
 	uint32_t rank;
 	uint64_t other_weights; /* bytes of all that is no routed expert; 0: none */
 	uint64_t kv_cache, workspace;
-	uint64_t gpu_memory;         /* that the rank can have; 0: not known */
-	enum clv_strategy strategy;  /* the one that the engine uses: of it are `fits`, reservations and warnings */
+	uint64_t gpu_memory;        /* that the rank can have; 0: not known */
+	enum clv_strategy strategy; /* the one that the engine uses: of it are `fits`, reservations and warnings */
 };
 
 /* Defaults: rank 0, preallocated, nothing else there, memory not known. */
@@ -59,19 +59,20 @@ struct clv_timeline_warning {
 
 struct clv_timeline_strategy {
 	bool legal;
-	char why[256];        /* if it is not; nothing below is set then */
+	char why[256];               /* if it is not; nothing below is set then */
 	struct clv_layers_peak peak; /* its `layer` is one of clv_timeline's */
-	bool fits;              /* peak_bytes <= gpu_memory; true if that is not known */
-	int64_t headroom_bytes; /* gpu_memory - peak_bytes; 0 if it is not known */
+	bool fits;                   /* peak_bytes <= gpu_memory; true if that is not known */
+	int64_t headroom_bytes;      /* gpu_memory - peak_bytes; 0 if it is not known */
 };
 
 /* The layers of a kind. */
 struct clv_timeline_kind {
-	uint32_t layers; /* on this rank; 0: nothing below is set */
-	bool planned;    /* the backend is for them; else they stay as they were loaded */
-	struct clv_backend_layer backend;                 /* if planned */
-	struct clv_backend_conversion way;                /* the same */
-	struct clv_conversion_plan plans[CLV_STRATEGIES]; /* of the legal ones: one layer, packed; none if all of it stays */
+	uint32_t layers;                   /* on this rank; 0: nothing below is set */
+	bool planned;                      /* the backend is for them; else they stay as they were loaded */
+	struct clv_backend_layer backend;  /* if planned */
+	struct clv_backend_conversion way; /* the same */
+	/* One layer, packed, under each legal strategy; none if all of it stays. */
+	struct clv_conversion_plan plans[CLV_STRATEGIES];
 	struct clv_layers_load loads[CLV_BACKEND_BUFFERS];
 	uint32_t load_count;
 };
@@ -81,9 +82,9 @@ struct clv_timeline {
 	struct clv_timeline_config config;
 	struct clv_shard_rank rank;
 	struct clv_timeline_kind kinds[CLV_SETS];
-	uint32_t layer_count; /* of this rank, with experts */
-	uint32_t *layers;     /* their numbers in the model */
-	uint8_t *layer_kinds; /* CLV_SET_QUANT or CLV_SET_PLAIN */
+	uint32_t layer_count;  /* of this rank, with experts */
+	uint32_t *layers;      /* their numbers in the model */
+	uint8_t *layer_kinds;  /* CLV_SET_QUANT or CLV_SET_PLAIN */
 	bool transients_known; /* false: for this backend no figures are known, and peaks are without them */
 
 	struct clv_timeline_strategy strategies[CLV_STRATEGIES];

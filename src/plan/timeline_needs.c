@@ -54,12 +54,13 @@ static struct clv_timeline_transient *find_transient(struct clv_timeline *t, con
 	return NULL;
 }
 
-/* Of one layer under one strategy: buffers of a kind follow each other, so it is looked for what the last one was, first. */
+/* Of one layer under one strategy. There are thousands of buffers of a few sorts: they are told apart by numbers, and only the
+ * sorts by their names. */
 static bool add_transients(struct clv_timeline *t, const struct clv_timeline_kind *k, enum clv_strategy strategy)
 {
 	const struct clv_conversion_plan *p = &k->plans[strategy];
-	uint64_t *requests = calloc(p->count + 1, sizeof(*requests)); /* by the index of the first of the sort */
-	uint32_t *sort = malloc((p->count + 1) * sizeof(*sort));
+	uint64_t *requests = calloc(p->count + 1, sizeof(*requests));
+	uint32_t *sort = malloc((p->count + 1) * sizeof(*sort)); /* the first buffer of each */
 	uint32_t sorts = 0;
 	bool ok = requests && sort;
 	for (size_t i = 0; i < p->count && ok; i++) {
@@ -103,16 +104,12 @@ static bool add_transients(struct clv_timeline *t, const struct clv_timeline_kin
  * alone are the most. */
 static bool *find_needed(const struct clv_conversion_plan *p)
 {
-	size_t *steps = malloc((2 * p->count + 1) * sizeof(*steps)), end = 2 * p->count; /* 2 x buffer, + 1 for a birth */
+	size_t *steps = clv_conversion_steps(p), end = 2 * p->count;
 	bool *needed = calloc(p->count + 1, sizeof(*needed));
 	if (!steps || !needed) {
 		free(steps);
 		free(needed);
 		return NULL;
-	}
-	for (size_t i = 0; i < p->count; i++) {
-		steps[p->lives[i].lower] = 2 * i + 1;
-		steps[p->lives[i].upper] = 2 * i;
 	}
 	for (int pass = 0; pass < 2; pass++) {
 		uint64_t live = 0, most = 0;
@@ -275,22 +272,39 @@ static uint64_t trapped_requests(const struct clv_timeline *t, uint64_t split)
 	return sum;
 }
 
+/* Those that are trapped, as many as there is room for. */
+static void name_trapped(const struct clv_timeline *t, uint64_t split, char *names, size_t len)
+{
+	size_t at = 0;
+	for (uint32_t i = 0; i < t->transient_count; i++) {
+		const struct clv_timeline_transient *a = &t->transients[i];
+		char name[128];
+		if (!is_trap(t, a, split))
+			continue;
+		size_t n = (size_t)snprintf(name, sizeof(name), "%s%s (%" PRIu64 " bytes)", at ? ", " : "", a->name,
+					    a->bytes);
+		if (at + n + sizeof(", ...") > len) {
+			snprintf(names + at, len - at, ", ...");
+			return;
+		}
+		memcpy(names + at, name, n + 1);
+		at += n;
+	}
+}
+
 static bool warn_trap(struct clv_timeline *t, uint64_t split)
 {
-	char names[512] = "";
-	size_t at = 0;
+	char names[600];
 	uint64_t better = split;
-	for (uint32_t i = 0; i < t->transient_count && at < sizeof(names); i++)
-		if (is_trap(t, &t->transients[i], split))
-			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s (%" PRIu64 " bytes)",
-					       at ? ", " : "", t->transients[i].name, t->transients[i].bytes);
+	name_trapped(t, split, names, sizeof(names));
 	while (any_trap(t, better))
 		better += CLV_MIB;
-	return warn(t, "max-split-size",
-		    "under max_split_size_mb:%" PRIu64 " PyTorch does not use a segment of %" PRIu64
-		    " MiB again once all of it is free, and it takes such segments for %" PRIu64 " requests of a layer: %s; set %" PRIu64
-		    " instead",
-		    split / CLV_MIB, split / CLV_MIB, trapped_requests(t, split), names, better / CLV_MIB);
+	return warn(
+		t, "max-split-size",
+		"under max_split_size_mb:%" PRIu64 " PyTorch does not use a segment of %" PRIu64
+		" MiB again once all of it is free, and it takes such segments for %s (requests of a layer: %" PRIu64
+		"); set %" PRIu64 " instead",
+		split / CLV_MIB, split / CLV_MIB, names, trapped_requests(t, split), better / CLV_MIB);
 }
 
 /* From the smallest up. */
@@ -313,15 +327,14 @@ static bool warn_traps(struct clv_timeline *t)
 
 static bool warn_sleep(struct clv_timeline *t)
 {
-	uint64_t requests = trapped_requests(t, CLV_TORCH_LARGE_SEGMENT);
+	uint64_t requests = trapped_requests(t, CLV_TORCH_LARGE_SEGMENT), mib = MIN_SPLIT_MIB;
 	return !requests ||
 	       warn(t, "sleep-mode",
 		    "with sleep mode weights are loaded into a pool that gives nothing back when memory is short: under "
-		    "max_split_size_mb:%" PRIu64 ", which vLLM sets while it loads, the segments of %" PRIu64
-		    " MiB for %" PRIu64
-		    " requests of a layer stay there when they are dead, and what must fit is the peak of reserved bytes, not "
-		    "of live ones",
-		    (uint64_t)MIN_SPLIT_MIB, (uint64_t)MIN_SPLIT_MIB, requests);
+		    "max_split_size_mb:%" PRIu64 ", which vLLM sets while it loads, dead segments of %" PRIu64
+		    " MiB (requests of a layer that can leave one: %" PRIu64
+		    ") stay there, and what must fit is the peak of reserved bytes, not of live ones",
+		    mib, mib, requests);
 }
 
 static bool warn_other(struct clv_timeline *t)
@@ -335,10 +348,10 @@ static bool warn_other(struct clv_timeline *t)
 			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s (%" PRIu64 " bytes)",
 					       at ? ", " : "", clv_strategy_name((enum clv_strategy)s),
 					       t->strategies[s].peak.peak_bytes);
-	return !at || warn(t, "other-strategy",
-			   "%s needs %" PRIu64 " bytes and does not fit into %" PRIu64 "; %s would",
-			   clv_strategy_name(t->config.strategy),
-			   t->strategies[t->config.strategy].peak.peak_bytes, t->config.gpu_memory, names);
+	return !at ||
+	       warn(t, "other-strategy", "%s needs %" PRIu64 " bytes and does not fit into %" PRIu64 "; %s would",
+		    clv_strategy_name(t->config.strategy), t->strategies[t->config.strategy].peak.peak_bytes,
+		    t->config.gpu_memory, names);
 }
 
 static bool warn_padding(struct clv_timeline *t)
@@ -350,13 +363,15 @@ static bool warn_padding(struct clv_timeline *t)
 		if (!k->layers || !k->planned)
 			continue;
 		clv_shard_rank(shard, t->config.rank, &r);
-		if (r.padding_bytes <= r.valid_bytes / 100 * PADDING_PERCENT)
+		uint64_t all = r.set_bytes[set], valid = r.set_valid_bytes[set];
+		if (all - valid <= valid / 100 * PADDING_PERCENT)
 			continue;
 		if (!warn(t, "padding",
-			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding: a rank's intermediate size is %" PRIu64
+			  "%" PRIu64 " of the %" PRIu64
+			  " bytes of experts are padding: a rank's intermediate size is %" PRIu64
 			  " and padded to %" PRIu64 ", the hidden size %" PRIu64 " and %" PRIu64,
-			  r.padding_bytes, r.bytes, shard->intermediate.raw, shard->intermediate.padded,
-			  shard->hidden.raw, shard->hidden.padded))
+			  all - valid, all, shard->intermediate.raw, shard->intermediate.padded, shard->hidden.raw,
+			  shard->hidden.padded))
 			return false;
 	}
 	return true;
@@ -372,9 +387,9 @@ static bool warn_unknown(struct clv_timeline *t)
 		return false;
 	return !plain->layers || plain->planned ||
 	       warn(t, "plain-layers",
-		    "%s is not for the %" PRIu32
-		    " layers that the quantization leaves out: they are counted as loaded, without a conversion",
-		    t->config.backend->name, plain->layers);
+		    "layers that the quantization leaves out (%" PRIu32
+		    ") are counted as they were loaded, without a conversion: %s is not for them",
+		    plain->layers, t->config.backend->name);
 }
 
 bool clv_timeline_needs(struct clv_timeline *t)
