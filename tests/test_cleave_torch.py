@@ -540,7 +540,7 @@ class OnTheDouble(Scratch):
                     raise torch.cuda.OutOfMemoryError("out of memory")
             except torch.cuda.OutOfMemoryError as error:
                 if hasattr(error, "__notes__"):
-                    assert "1.00 TiB" in error.__notes__[0] or "1024" in error.__notes__[0], error.__notes__
+                    assert "Cleave could not serve" in error.__notes__[0], error.__notes__
             torch.cuda.get_allocator_backend = lambda: "cudaMallocAsync"
             try:
                 with cleave_torch.region():
