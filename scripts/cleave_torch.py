@@ -204,7 +204,7 @@ def _end():
     _ending = True
     for managed, *_ in _exports.values():  # consumers that outlive the interpreter must not call into it
         managed.deleter = None
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((_exports, _drop)))
 
 
 # ---- types ----
@@ -232,7 +232,7 @@ def _dtype(of):
 _KINDS.update(u8=ctypes.c_uint8, u16=ctypes.c_uint16, list=ctypes.POINTER(ctypes.c_int64))
 _TENSOR = "ptr data, int device_type device_id ndim, u8 code bits, u16 lanes, list shape strides, u64 byte_offset"  # DLTensor
 _Managed, _Versioned = _struct(_TENSOR + ", ptr context deleter"), _struct("u32 major minor, ptr context deleter, u64 flags, " + _TENSOR)
-_exports = {}     # by address of the managed tensor: what must live until its deleter is called
+_exports = {}  # by address of the managed tensor: what must live until its deleter is called
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
