@@ -25,6 +25,7 @@ PARTS = (
     ("jax", parts_correct.jax, 170, 170, True),
     ("sanitizer", parts_correct.sanitizer, 170, 170, True),
     ("runtime", parts_correct.runtime, 150, 150, True),
+    ("api", parts_correct.api, 60, 60, False),
     ("peers", parts_correct.peers, 150, 150, False),
     ("graphs", parts_measure.graphs, 100, 130, False),
     ("bench", parts_measure.bench, 90, 120, False),

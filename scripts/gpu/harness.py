@@ -136,6 +136,13 @@ class Part:
         wrapped = [self.setup.cleave, "run", "--stats", *options, "--"] if options is not None else []
         return wrapped + [str(word) for word in command]
 
+    def library(self):
+        """The environment in which scripts/cleave_torch.py finds libcleave.so of the same build."""
+        path = os.path.join(os.path.dirname(self.setup.cleave), "src", "libcleave.so")
+        if not os.path.exists(path):
+            raise Skipped(f"needs {path}")
+        return {"CLEAVE_LIBRARY": path}
+
     def environment(self, extra):
         kept = {name: value for name, value in os.environ.items() if name not in UNSET}
         return kept | SET | (extra or {})

@@ -159,3 +159,13 @@ def peers(part):
     part.note(kernels=done.result, torch=work.result)
     part.show(f"{work.result.get('copied', 0):,} copies, {sum(work.result.get('all_reduces', []))} all-reduces, "
               f"peer access {done.result.get('can_access')}")
+
+
+def api(part):
+    """cleave_torch.py: a plan's buffers as tensors, regions, stand-ins; by itself and under Cleave."""
+    for how in ("plain", "cleave"):
+        done = part.ran(how, [part.setup.python, part.work("torch_api.py")], how, env=part.library())
+        failed = done.result.get("failed")
+        part.check(f"{how}: all holds", failed == [], "; ".join(failed) if failed else done.why())
+        part.note(**{how: done.result})
+        part.show(f"{how}: {done.result.get('checks', 0)} checks")

@@ -59,8 +59,10 @@ def plan(part):
     if not part.setup.moe:
         raise Skipped("needs --moe-convert FILE")
     arena = part.compile("static_arena.c", "static_arena.so", "-shared", "-fPIC", "-fvisibility=hidden")
+    floors = {}
     for mode, layers in LAYERS.items():
         floor, size = floor_of(part, arena, mode)
+        floors[mode] = floor
         slack = floor + 2
         path = planned(part, mode, layers)
         done = part.ran(f"{mode}, {slack} MiB of slack", [part.setup.python, part.work("moe_split.py"), part.setup.moe, "--layers", layers,
@@ -72,3 +74,10 @@ def plan(part):
         part.check(f"{mode}: no request failed", found.get("retries") == failures == 0,
                    f"{found.get('retries')} retries, {failures} failures")
         part.show(f"{mode}: {found.get('result')} with {slack} MiB of slack (static arena {floor}), {found.get('convert_s')} s")
+    slack = floors["prealloc"] + 2
+    done = part.run(f"explicit API, {slack} MiB of slack", [part.setup.python, part.work("plan_api.py"), "--layers", LAYERS["prealloc"],
+                                                            "--slack-mib", slack, "--check"], "plain", env=part.library(), timeout=120)
+    found = last_json(done.out, '{"result"') or {}
+    part.note(api=found)
+    part.check("explicit API: finishes, contents right", found.get("result") == "ok", found.get("result", done.why()))
+    part.show(f"explicit API: {found.get('result')} with {slack} MiB of slack, {found.get('convert_s')} s")
