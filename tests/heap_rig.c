@@ -147,9 +147,10 @@ static void check_books(struct rig *r)
 		   s.frees, s.failures, r->allocs, r->frees, r->failures);
 	RIG_ASSERT(r, s.held_bytes == s.live_bytes + s.rounding_bytes + s.free_bytes, "held is not live + rounding + free");
 	RIG_ASSERT(r, s.stranded_bytes <= s.free_bytes && s.cached_bytes <= s.free_bytes && s.pending_bytes <= s.free_bytes &&
-		   s.largest_hole_bytes <= s.free_bytes, "more is stranded, cached, pending or in one hole than is free");
+		   s.largest_hole_bytes + s.reservation_bytes <= s.free_bytes,
+		   "more is stranded, cached, pending, reserved or in one hole than is free");
 	uint64_t pinned = rig_pinned(r);
-	RIG_ASSERT(r, s.stranded_bytes + s.live_bytes + s.rounding_bytes >= pinned,
+	RIG_ASSERT(r, s.stranded_bytes + s.live_bytes + s.rounding_bytes + s.reservation_bytes >= pinned,
 		   "%" PRIu64 " bytes are stranded, but frames with live blocks have %" PRIu64, s.stranded_bytes, pinned);
 	RIG_ASSERT(r, s.frames_created - s.frames_released >= s.frames, "fewer frames were bought than there are");
 	RIG_ASSERT(r, s.limit_bytes == r->limit && s.headroom_bytes == r->headroom, "limit or headroom are not as set");

@@ -20,6 +20,13 @@ static void same(struct clv_settings a, struct clv_settings b)
 	ck_assert_uint_eq(a.headroom, b.headroom);
 	ck_assert_uint_eq(a.frame_bytes, b.frame_bytes);
 	ck_assert_int_eq(a.cache, b.cache);
+	ck_assert_uint_eq(a.reserves.count, b.reserves.count);
+	for (unsigned i = 0; i < a.reserves.count; i++) {
+		char one[256], other[256];
+		clv_reserve_print(&a.reserves.items[i], one, sizeof(one));
+		clv_reserve_print(&b.reserves.items[i], other, sizeof(other));
+		ck_assert_str_eq(one, other);
+	}
 	ck_assert_int_eq(a.off, b.off);
 	ck_assert_uint_eq(a.serve, b.serve);
 	ck_assert_int_eq(a.free_now, b.free_now);
@@ -88,7 +95,7 @@ START_TEST(defaults)
 	const struct clv_setting *table = clv_settings_table(&count);
 	for (size_t i = 0; i < count; i++) {
 		char item[64];
-		if (!strcmp(table[i].kind, "WORD"))
+		if (!table[i].initial[0])
 			continue;
 		snprintf(item, sizeof(item), "%s:%s,", table[i].key, table[i].initial);
 		strcat(all, item);
@@ -260,8 +267,9 @@ START_TEST(table_is_complete)
 	for (size_t i = 0; i < count; i++) {
 		bool word = !strcmp(table[i].kind, "WORD"), size = !strcmp(table[i].kind, "SIZE");
 		bool choice = !strcmp(table[i].kind, "CHOICE"), on_off = !strcmp(table[i].kind, "BOOL");
-		ck_assert(word || size || choice || on_off);
-		ck_assert_int_eq(word, !table[i].initial[0]);
+		bool reservation = !strcmp(table[i].kind, "RESERVATION");
+		ck_assert(word || size || choice || on_off || reservation);
+		ck_assert_int_eq(word || reservation, !table[i].initial[0]);
 		ck_assert_int_eq(choice || on_off, table[i].words[0] != 0);
 		ck_assert(!on_off || !strcmp(table[i].words, "on|off"));
 		ck_assert_uint_gt(strlen(table[i].help), 10);
@@ -271,11 +279,129 @@ START_TEST(table_is_complete)
 }
 END_TEST
 
+START_TEST(reservations)
+{
+	struct clv_settings s = parsed("reserve:147MiB");
+	ck_assert_uint_eq(s.reserves.count, 1);
+	const struct clv_reserve_text *r = s.reserves.items;
+	ck_assert_uint_eq(r->bytes, 147 * CLV_MIB);
+	ck_assert_uint_eq(r->count, 1);
+	ck_assert(!r->after_n && !r->uses && !r->idle_ms && !r->hard && !r->by_class && !r->name[0]);
+	ck_assert_int_eq(r->device, CLV_RESERVE_EACH_DEVICE);
+	/* each adds one, and words come in any order */
+	s = parsed("reserve:1176MiB*4+after=92+hard+name=w13_weight,cache:off, reserve : 73.5MiB+idle=1500+class+uses=7+device=3");
+	ck_assert_uint_eq(s.reserves.count, 2);
+	ck_assert(!s.cache);
+	ck_assert_uint_eq(r[0].bytes, 1176 * CLV_MIB);
+	ck_assert_uint_eq(r[0].count, 4);
+	ck_assert_uint_eq(r[0].after_n, 92);
+	ck_assert(r[0].hard && !r[0].by_class);
+	ck_assert_str_eq(r[0].name, "w13_weight");
+	ck_assert_uint_eq(r[1].bytes, 147 * CLV_MIB / 2);
+	ck_assert_uint_eq(r[1].idle_ms, 1500);
+	ck_assert_uint_eq(r[1].uses, 7);
+	ck_assert_int_eq(r[1].device, 3);
+	ck_assert(!r[1].hard && r[1].by_class);
+	same(s, for_program("reserve:1176MiB*4+name=w13_weight+hard+after=92,cache:off,reserve:77070336+device=3+uses=7+class+idle=1500"));
+	/* one that makes no sense is left out */
+	struct warnings w;
+	s = lenient("reserve:1MiB+hrad,reserve:2MiB", &w);
+	ck_assert_uint_eq(w.count, 1);
+	ck_assert_uint_eq(s.reserves.count, 1);
+	ck_assert_uint_eq(s.reserves.items[0].bytes, 2 * CLV_MIB);
+	/* there is room for so many */
+	char many[4096] = "";
+	for (unsigned i = 0; i <= CLV_RESERVES_SET; i++)
+		strcat(many, "reserve:1MiB,");
+	s = lenient(many, &w);
+	ck_assert_uint_eq(w.count, 1);
+	ck_assert_uint_eq(s.reserves.count, CLV_RESERVES_SET);
+}
+END_TEST
+
+START_TEST(reservations_refused)
+{
+	static const struct {
+		const char *value, *says;
+	} cases[] = {
+		{"", "size"},
+		{"4*1MiB", "above 32KiB"},
+		{"32KiB", "above 32KiB"},
+		{"0", "above 32KiB"},
+		{"257TiB", "256TiB"},
+		{"1MiB*0", "1 to"},
+		{"1MiB*1048577", "1 to"},
+		{"1TiB*1000", "together"},
+		{"1MiB*x", "1 to"},
+		{"1MiB*-1", "1 to"},
+		{"1MiB+", "''"},
+		{"1MiB+hard=1", "'hard' takes no value"},
+		{"1MiB+after", "after=NUMBER"},
+		{"1MiB+after=", "after=NUMBER"},
+		{"1MiB+after=-1", "after=NUMBER"},
+		{"1MiB+after=1.5", "after=NUMBER"},
+		{"1MiB+uses=99999999999999999999", "uses=NUMBER"},
+		{"1MiB+idle=18446744073709551615", "idle=NUMBER"},
+		{"1MiB+device=-1", "device=NUMBER"},
+		{"1MiB+name=", "name=NAME"},
+		{"1MiB+name=a b", "name=NAME"},
+		{"1MiB+name=a:b", "name=NAME"},
+		{"1MiB+name=0123456789012345678901234567890123456789012345678901234567890123", "up to 63"},
+		{"1MiB+often", "'often'"},
+	};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		char text[128];
+		snprintf(text, sizeof(text), "reserve:%s", cases[i].value);
+		struct clv_settings s;
+		struct clv_error err = {""};
+		ck_assert_msg(!clv_settings_parse(&s, text, &err), "'%s' is accepted", text);
+		ck_assert_msg(strstr(err.text, cases[i].says) && !strncmp(err.text, text, strlen(text)), "'%s': %s", text, err.text);
+	}
+}
+END_TEST
+
+/* What is printed is read as it was. */
+START_TEST(reservations_printed)
+{
+	struct clv_rng rng = {5};
+	for (unsigned i = 0; i < 2000; i++) {
+		struct clv_reserve_text in = {
+			.bytes = clv_rng_range(&rng, CLV_RESERVE_ABOVE + 1, CLV_RESERVE_MOST >> clv_rng_below(&rng, 15)),
+			.after_n = clv_rng_below(&rng, 3) * clv_rng_next(&rng),
+			.uses = clv_rng_below(&rng, 2) * clv_rng_next(&rng),
+			.idle_ms = clv_rng_below(&rng, 2) * clv_rng_below(&rng, UINT64_MAX / 1000000),
+			.device = (int32_t)clv_rng_below(&rng, 10) - 1,
+			.by_class = clv_rng_below(&rng, 2),
+			.hard = clv_rng_below(&rng, 2),
+		};
+		in.count = clv_rng_range(&rng, 1, clv_min_u64(CLV_RESERVE_MOST / in.bytes, CLV_RESERVE_COUNT_MAX));
+		for (uint64_t n = clv_rng_below(&rng, sizeof(in.name)), k = 0; k < n; k++)
+			in.name[k] = (char)clv_rng_range(&rng, 'A', 'z');
+		char text[256], again[256];
+		int len = clv_reserve_print(&in, text, sizeof(text));
+		ck_assert_int_lt(len, (int)sizeof(text));
+		struct clv_reserve_text out;
+		struct clv_error err = {""};
+		ck_assert_msg(clv_reserve_parse(&out, text, &err), "%s", err.text);
+		clv_reserve_print(&out, again, sizeof(again));
+		ck_assert_str_eq(again, text);
+		ck_assert(out.bytes == in.bytes && out.count == in.count && out.after_n == in.after_n && out.uses == in.uses &&
+			  out.idle_ms == in.idle_ms && out.device == in.device && out.by_class == in.by_class && out.hard == in.hard);
+		ck_assert_str_eq(out.name, in.name);
+	}
+	struct clv_reserve_text odd = {.name = "a,b+c d:e", .bytes = CLV_MIB, .count = 1, .device = CLV_RESERVE_EACH_DEVICE};
+	char text[256];
+	clv_reserve_print(&odd, text, sizeof(text));
+	ck_assert_str_eq(text, "1048576*1+name=a_b_c_d_e");
+}
+END_TEST
+
 /* Whatever the bytes: accepted or refused with a reason, nothing else. */
 START_TEST(random_text)
 {
 	static const char *const parts[] = {"growth", "limit", "frame", "cache", ":",  ",",   " ",     "tight",
-					    "16MiB",  "on",    "4",     "\xff",  "\t", "off", "serve", "all"};
+					    "16MiB",  "on",    "4",     "\xff",  "\t", "off", "serve", "all",
+					    "reserve", "*", "+", "after=", "hard"};
 	struct clv_rng rng = {3};
 	unsigned accepted = 0;
 	for (unsigned i = 0; i < 20000; i++) {
@@ -303,4 +429,4 @@ START_TEST(random_text)
 END_TEST
 
 CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, refusals,
-	   table_is_complete, random_text)
+	   table_is_complete, reservations, reservations_refused, reservations_printed, random_text)

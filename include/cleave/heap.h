@@ -105,9 +105,9 @@ CLEAVE_API int cleave_heap_trim(cleave_heap *heap, int device, uint64_t keep, ui
 typedef struct cleave_heap_stats {
 	uint64_t held_bytes, held_peak_bytes;           /* of frames */
 	uint64_t live_bytes, live_peak_bytes;           /* requested, each rounded up to 512 B */
-	uint64_t rounding_bytes;                        /* given beyond live_bytes (slots of slabs) */
+	uint64_t rounding_bytes;                        /* given beyond live_bytes (slots of slabs, of reserved classes) */
 	uint64_t free_bytes;                            /* held and in no live block */
-	uint64_t stranded_bytes;                        /* free, in frames that hold a live block */
+	uint64_t stranded_bytes;                        /* free, in frames that hold a live block or reserved memory */
 	uint64_t pending_bytes;                         /* free, but work of a stream may still use it */
 	uint64_t cached_bytes;                          /* free, kept for the next request of their size */
 	uint64_t largest_hole_bytes;                    /* the largest free mapped run */
@@ -119,7 +119,8 @@ typedef struct cleave_heap_stats {
 	uint64_t limit_bytes, headroom_bytes;           /* 0: none */
 	uint64_t metadata_bytes;                        /* host memory of our books */
 	uint64_t metadata_in_jemalloc;                  /* 1: a private jemalloc arena holds them; 0: plain pages */
-	uint64_t reserved[8];
+	uint64_t reservation_bytes;                     /* free, held back by reservations (plan.h) */
+	uint64_t reserved[7];
 } cleave_heap_stats;
 
 /* Exact as long as no other thread allocates or frees meanwhile; but live_peak_bytes may miss 64 KiB for each further thread
@@ -137,7 +138,11 @@ typedef struct cleave_failure {
 	uint64_t device_total_bytes;
 	uint64_t missing_bytes;     /* at least so many bytes more would have been needed */
 	uint64_t graph_bytes;       /* of pending_bytes: what CUDA graphs may use that can still be launched */
-	uint64_t reserved[7];
+	/* Of reservations (plan.h), on the device so far, as it differed from the plan: */
+	uint64_t yielded_bytes;     /* held back, and given up for other requests */
+	uint64_t beyond_plan;       /* requests that found nothing left of what was reserved for their size */
+	uint64_t beyond_plan_bytes; /* of the largest of them */
+	uint64_t reserved[4];
 } cleave_failure;
 
 /* -ENOENT: no request has failed on that device. */

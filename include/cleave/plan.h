@@ -14,6 +14,8 @@
  * converted. Here a program loads such a file, has the buffers made in a heap, and fills them expert by expert; the books
  * of what is filled are kept for it. Units: bytes; shapes and strides are in elements.
  *
+ * Reservations hold memory of a heap back for requests that are known to come. Units: bytes and milliseconds.
+ *
  * Errors: functions return 0 or a negative errno: -EINVAL (an argument makes no sense), -ENOSPC (host memory), and what is
  * said at each.
  * Thread-safety: every function may be called from any thread, except cleave_plan_close, which nothing may race.
@@ -199,6 +201,96 @@ CLEAVE_API int64_t cleave_plan_missing(cleave_plan *plan, uint32_t layer, const 
 /* 0: every expert of every buffer of the layer is filled. -ENODATA: not so, and `why` (may be NULL; why_len bytes) gets
  * a sentence that names the buffers, how many experts are missing in each, and the first of them. */
 CLEAVE_API int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *why, size_t why_len);
+
+/* ---- reservations ----
+ *
+ * A reservation holds *slots* back: pieces of memory of one size, mapped when it is made. Nobody else gets them; they are not
+ * moved, nor cut, nor released. A request that matches takes one. While the phase of the reservation lasts, a block of
+ * its size that is freed becomes a slot again, whether it was one before or not, until `count` slots are held. So of 92 equal
+ * layers that are converted one after the other, through one spare layer, each finds its room: the first in the slot,
+ * the next in what the first has freed, though it was loaded before and elsewhere.
+ *
+ * A request matches if it has the size, rounded up to 512 B (of a class: more than half of it, up to it, and above 32 KiB), on
+ * the stream, or any; requests within captures of CUDA graphs never do. A slot that another stream has freed is taken by
+ * a wait on the device; the host never waits for one. A matching request that finds none is served like any other and counted
+ * as missed. If several reservations match, each counts the request, and the first that can serves it: exact ones in the
+ * order in which they were made, then classes from the smallest slot on.
+ *
+ * Slots are part of held_bytes and free_bytes of the heap's statistics, not of stranded_bytes; reservation_bytes says how
+ * much they are. A *soft* reservation gives them up, as few as will do, when a request would otherwise wait for the host, and
+ * when the heap is trimmed; a *hard* one only when a request would otherwise fail, which it warns of. Either goes on to
+ * hold what is freed afterwards.
+ *
+ * The phase ends by cleave_reserve_end(), after `uses` requests were served, or when no request matched for `idle_ms` (which
+ * is noticed when memory is next bought, trimmed, or statistics are asked for). What is held is then free for everybody. */
+
+#define CLEAVE_RESERVATION_NAME 64 /* with the 0 at its end */
+
+typedef struct cleave_reservation {
+	const char *name;     /* for reports; copied, and cut where it is too long; NULL: none */
+	uint64_t bytes;       /* of a slot: above 32 KiB (smaller requests come from slabs), up to 2^48 */
+	uint64_t count;       /* of slots, up to 2^20 */
+	uint64_t after_n;     /* the first so many requests that match take none */
+	uint64_t uses;        /* the phase ends when so many requests were served; 0: not by that */
+	uint64_t idle_ms;     /* ... or when none matched for so long; 0: not by that */
+	cleave_stream stream; /* with one_stream: whose requests match */
+	int one_stream;       /* 0: requests on any stream match */
+	int by_class;         /* 1: requests of more than bytes/2 match, too, and get a whole slot */
+	int hard;
+	uint64_t reserved[4]; /* 0 */
+} cleave_reservation;
+
+/* Makes a reservation on a device; *id (may be NULL) gets its number there, which is never used again. A soft one takes
+ * what can be had without a wait of the host, perhaps nothing, and says so in its statistics. A hard one that cannot be had
+ * is not made: -ENOMEM, or what the driver's refusal means; soft ones yield to it. -EINVAL: bytes or count are out of range,
+ * the stream is not one that memory can wait for, or reserved[] is not 0. */
+CLEAVE_API int cleave_reserve(cleave_heap *heap, int device, const cleave_reservation *reservation, uint64_t *id);
+
+/* Ends the phase of one reservation, or of all on the device (id 0). -ENOENT: there is none of that number, or its phase has
+ * ended. */
+CLEAVE_API int cleave_reserve_end(cleave_heap *heap, int device, uint64_t id);
+
+/* How a phase ended. */
+#define CLEAVE_RESERVATION_LASTS 0
+#define CLEAVE_RESERVATION_ENDED_BY_CALL 1
+#define CLEAVE_RESERVATION_ENDED_IDLE 2
+#define CLEAVE_RESERVATION_ENDED_BY_USES 3
+
+typedef struct cleave_reservation_stats {
+	uint64_t id;
+	char name[CLEAVE_RESERVATION_NAME];
+	/* as asked for */
+	uint64_t bytes, count, after_n, uses, idle_ms;
+	uint64_t stream_id; /* with one_stream */
+	int one_stream, by_class, hard;
+
+	int ended;         /* CLEAVE_RESERVATION_... */
+	int refused;       /* 0, or the errno (negative) for which it got fewer slots than `count` when it was made */
+	uint64_t made;     /* slots that it got then */
+	uint64_t held;     /* slots held back now */
+	uint64_t skipped;  /* requests that after_n let pass */
+	uint64_t served;   /* requests that got a slot */
+	uint64_t missed;   /* requests that found none: beyond the plan */
+	uint64_t kept;     /* freed blocks that became slots */
+	uint64_t yielded;  /* slots given up before a request would have waited or failed */
+	uint64_t trimmed;  /* slots given up to trims */
+	uint64_t unused;   /* slots that nobody ever took: held all the time, until the phase ended */
+	uint64_t reserved[4];
+} cleave_reservation_stats;
+
+/* The reservations of a device, in the order in which they were made: the first `room` of them in out[] (NULL if that is 0),
+ * and how many there are in *count. Of those whose phase has ended the 64 that were made last are kept when further ones
+ * are made. */
+CLEAVE_API int cleave_reserve_stats(cleave_heap *heap, int device, cleave_reservation_stats *out, size_t room,
+				    size_t *count);
+
+/* A sentence for people: what was reserved, what came of it, and how that differed from the plan. Returns the length as
+ * snprintf does. */
+CLEAVE_API int cleave_reservation_print(const cleave_reservation_stats *stats, char *buf, size_t len);
+
+/* warn(arg, sentence) is called when a hard reservation yields for the first time, or cannot be made though a setting asks
+ * for it: in the thread that allocates, with locks of the heap held, so that it must not call the heap. NULL: nobody is told. */
+CLEAVE_API int cleave_reserve_on_warning(cleave_heap *heap, void (*warn)(void *arg, const char *sentence), void *arg);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
  *   slab      requests of up to 32 KiB
  *   cache     slots that a thread keeps for itself
  *   recent    large blocks that were just freed, kept for the next request of their size
+ *   reserve   blocks held back for requests that a plan knows of
  *   counts    what programs have, counted where it is cheap
  *
  * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
@@ -61,6 +62,9 @@ struct clv_extent {
 			struct clv_extent *hash_next;            /* in arena->blocks */
 			struct clv_extent *frame_next, **frame_link; /* in frame->starts */
 			struct clv_extent *same_size, *older, *newer; /* in arena->recent, if kept */
+			/* No block of the program: held back for it, and the next one that is. Else NULL. */
+			struct clv_reservation *held_for;
+			struct clv_extent *held_next;
 		} live;
 		struct {
 			uint64_t seq;
@@ -150,6 +154,7 @@ struct clv_arena {
 	struct clv_pagemap pages;
 	_Atomic uint64_t epoch;    /* changes when threads must forget the slots they know */
 	_Atomic int64_t live_peak; /* of all counts together */
+	_Atomic uint64_t reserve_sizes; /* bit n: requests from 2^n bytes on, below 2^(n+1), concern reservations */
 	char apart[64];
 
 	pthread_mutex_t lock;
@@ -192,6 +197,10 @@ struct clv_arena {
 	uint64_t frame_count, hole_count, live_count, chunk_count, chunks_made;
 	uint64_t slabs_taken; /* bytes of slots out of the slabs: live, in a cache of a thread, or late */
 
+	struct clv_reserves *reserves; /* NULL before the first */
+	bool reserves_due;             /* those of the settings are still to be made */
+	uint64_t reserve_bytes, reserve_slots; /* held back now */
+
 	cleave_failure failure;
 	char failure_broken[512]; /* builds that check invariants: the first that did not hold */
 };
@@ -204,7 +213,13 @@ struct cleave_heap {
 	_Atomic(struct clv_arena *) *arenas; /* made at the first use of a device */
 	pthread_mutex_t lock;      /* guards the making of arenas, and `caches` */
 	struct clv_cache *caches;
+	/* told of what reservations should not have to do; guarded by `lock` */
+	void (*warn)(void *arg, const char *sentence);
+	void *warn_arg;
 };
+
+/* The arena of a device, made at its first use; NULL with *why (heap.c). */
+struct clv_arena *clv_heap_arena(struct cleave_heap *heap, int device, int *why);
 
 /* One walk over all structures of an arena against its books; false with a sentence in err (check.c). */
 bool clv_arena_check(struct clv_arena *a, struct clv_error *err);

@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "frames.h"
 #include "recent.h"
+#include "reserve.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -13,7 +14,7 @@
 #include <inttypes.h>
 
 struct sums {
-	uint64_t used, live, kept, holes, gaps, lingers, chunks;
+	uint64_t used, live, kept, holes, gaps, lingers, chunks, reserved;
 	uint64_t hole_bytes;
 };
 
@@ -69,6 +70,9 @@ static bool check_extent(const struct clv_arena *a, const struct clv_extent *e, 
 		s->kept += e->kept ? e->size : 0;
 		s->live++;
 		s->chunks += e->chunk;
+		s->reserved += clv_extent_is_reserved(e);
+		if (!e->live.requested != (e->chunk || clv_extent_is_reserved(e)))
+			return clv_error_set(err, "space: the block at %#" PRIx64 " is of nobody, or held back in use", e->addr);
 		if (clv_space_lookup(a, e->addr) != e || clv_space_containing(a, clv_extent_end(e) - 1) != e)
 			return clv_error_set(err, "space: the block at %#" PRIx64 " cannot be found", e->addr);
 		break;
@@ -237,6 +241,11 @@ bool clv_arena_check(struct clv_arena *a, struct clv_error *err)
 		return clv_error_set(err, "%s", broken);
 	if (s.kept != a->recent.bytes)
 		return clv_error_set(err, "recent: %" PRIu64 " bytes are kept, not %" PRIu64, s.kept, a->recent.bytes);
+	broken = clv_reserve_check(a);
+	if (broken)
+		return clv_error_set(err, "%s", broken);
+	if (s.reserved != a->reserve_slots)
+		return clv_error_set(err, "reserve: %" PRIu64 " slots are held back, not %" PRIu64, s.reserved, a->reserve_slots);
 	uint64_t taken;
 	broken = clv_slabs_check(a, &taken);
 	if (broken)

@@ -7,6 +7,7 @@
 #include "frames.h"
 #include "recent.h"
 #include "reclaim.h"
+#include "reserve.h"
 #include "space.h"
 
 #include <inttypes.h>
@@ -38,13 +39,13 @@ static uint64_t pending(const struct clv_arena *a, bool lasting)
 				if (((const struct clv_extent *)n->owner)->hole.seq > slot->completed)
 					bytes += n->size;
 	}
-	return bytes;
+	return lasting ? bytes : bytes + clv_reserve_pending(a);
 }
 
-/* Free bytes in pinned frames: holes there, and what is not live in chunks of slabs. */
+/* Free bytes in pinned frames: holes there, and what is not live in chunks of slabs; but not what is held back on purpose. */
 static uint64_t stranded(const struct clv_arena *a, uint64_t taken)
 {
-	return a->pinned - clv_min_u64(a->pinned, taken);
+	return a->pinned - clv_min_u64(a->pinned, taken + a->reserve_bytes);
 }
 
 uint64_t clv_heap_stranded(struct cleave_heap *heap, int device)
@@ -74,7 +75,8 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 	out->cached_bytes = clv_caches_bytes(a) + a->recent.bytes;
 	out->largest_hole_bytes = largest_hole(a);
 	out->frames = a->frame_count;
-	out->live_blocks = a->live_count - a->chunk_count - a->recent.count + sum.small_allocs - sum.small_frees;
+	out->live_blocks = a->live_count - a->chunk_count - a->recent.count - a->reserve_slots + sum.small_allocs -
+			   sum.small_frees;
 	out->free_blocks = a->hole_count;
 	out->allocs = a->large_allocs + sum.small_allocs;
 	out->frees = a->large_frees + sum.small_frees;
@@ -91,6 +93,7 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 	out->headroom_bytes = a->headroom;
 	out->metadata_bytes = clv_meta_bytes();
 	out->metadata_in_jemalloc = clv_meta_uses_jemalloc();
+	out->reservation_bytes = a->reserve_bytes;
 }
 
 void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
@@ -114,6 +117,11 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	f->limit_bytes = clv_reclaim_cap(a);
 	f->device_free_bytes = device_free;
 	f->device_total_bytes = device_total;
+	if (a->reserves) {
+		f->yielded_bytes = a->reserves->yielded_bytes;
+		f->beyond_plan = a->reserves->missed;
+		f->beyond_plan_bytes = a->reserves->missed_bytes_most;
+	}
 	/* the request, against what may be held beside the pinned frames, and those of graphs; it is bought in whole pages */
 	uint64_t taken = a->pinned;
 	for (uint32_t i = 1; i < a->slot_count; i++)
@@ -160,6 +168,12 @@ int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
 	    clv_size_print(f->stranded_bytes, c, sizeof(c)), clv_size_print(f->pending_bytes, d, sizeof(d)));
 	if (f->graph_bytes)
 		say(&t, "CUDA graphs that can still be launched have %s of that. ", clv_size_print(f->graph_bytes, a, sizeof(a)));
+	if (f->yielded_bytes)
+		say(&t, "Reservations have given up %s for other requests. ", clv_size_print(f->yielded_bytes, a, sizeof(a)));
+	if (f->beyond_plan)
+		say(&t, "%" PRIu64 " requests, the largest of %s, found nothing left of what was reserved for their size: "
+			"the plan expected fewer. ",
+		    f->beyond_plan, clv_size_print(f->beyond_plan_bytes, a, sizeof(a)));
 	uint64_t others = f->device_total_bytes - clv_min_u64(f->device_total_bytes, f->held_bytes + f->device_free_bytes);
 	if (others)
 		say(&t, "Others hold %s of the device's %s. ", clv_size_print(others, a, sizeof(a)),

@@ -10,6 +10,7 @@
 #include "place.h"
 #include "recent.h"
 #include "reclaim.h"
+#include "reserve.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -30,6 +31,7 @@ static void close_arena(struct clv_arena *a)
 		if (a->slots[i]->used)
 			clv_slot_drain(a, a->slots[i]);
 	clv_frames_close(a);
+	clv_reserve_close(a);
 	clv_slabs_fini(a);
 	clv_streams_fini(a);
 	clv_pool_fini(&a->extents);
@@ -69,6 +71,7 @@ static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *w
 	}
 	a->room = info.total;
 	clv_reclaim_refresh(a);
+	clv_reserve_open(a);
 	return a;
 }
 
@@ -90,6 +93,11 @@ static struct clv_arena *arena_of(struct cleave_heap *heap, int device, int *why
 	}
 	pthread_mutex_unlock(&heap->lock);
 	return a;
+}
+
+struct clv_arena *clv_heap_arena(struct cleave_heap *heap, int device, int *why)
+{
+	return arena_of(heap, device, why);
 }
 
 int clv_heap_open(cleave_heap **out, cleave_driver *driver, const struct clv_settings *settings)
@@ -191,6 +199,13 @@ static void count_small(struct clv_arena *a, struct clv_counts *own, int64_t byt
 		note_peak(a, live);
 }
 
+/* What a slot of a reserved class has beyond the request. With the arena's lock held. */
+static void count_rounding(struct clv_arena *a, int64_t bytes)
+{
+	if (CLV_UNLIKELY(bytes))
+		clv_count_add(&a->counts.rounding, bytes);
+}
+
 static void check_now(struct clv_arena *a)
 {
 #ifdef CLV_CHECK_INVARIANTS
@@ -209,13 +224,16 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = align, .slot = slot};
 	struct clv_extent *e = NULL;
-	if (slot && align == CLV_GRAIN) /* as blocks that are kept are aligned */
+	if (slot && clv_reserve_concerns(a, rq.size))
+		e = clv_reserve_serve(a, &rq);
+	if (slot && !e && align == CLV_GRAIN) /* as blocks that are kept are aligned */
 		e = clv_recent_take(a, slot, rq.size);
 	if (slot && !e)
 		e = clv_reclaim_alloc(a, &rq, &why);
 	if (e) {
 		e->live.requested = size;
 		count_large(a, (int64_t)rq.size);
+		count_rounding(a, (int64_t)(e->size - rq.size));
 		*out = e->addr;
 		why = 0;
 	} else {
@@ -370,11 +388,20 @@ static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_str
 	return -EIO;
 }
 
+/* A block that nobody holds back is free in the order of the slot; `earlier`: since the point from which it was used. */
+static void let_go(struct clv_arena *a, struct clv_extent *e, struct clv_slot *slot, bool earlier)
+{
+	if (earlier)
+		clv_space_free(a, e, slot->index, e->live.seq);
+	else if (!clv_recent_keep(a, e, slot))
+		clv_space_free(a, e, slot->index, clv_slot_freed(a, slot, e->size, e->slot != slot->index));
+}
+
 static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 {
 	pthread_mutex_lock(&a->lock);
 	struct clv_extent *e = clv_space_lookup(a, ptr);
-	if (!e || e->chunk || e->kept) {
+	if (!e || e->chunk || e->kept || clv_extent_is_reserved(e)) {
 		pthread_mutex_unlock(&a->lock);
 		return -EINVAL;
 	}
@@ -397,11 +424,11 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 		pthread_mutex_unlock(&a->lock);
 		return -EIO;
 	}
-	count_large(a, -(int64_t)e->size);
-	if (earlier)
-		clv_space_free(a, e, slot->index, e->live.seq);
-	else if (!clv_recent_keep(a, e, slot))
-		clv_space_free(a, e, slot->index, clv_slot_freed(a, slot, e->size, e->slot != slot->index));
+	uint64_t bytes = clv_align_up(e->live.requested, CLV_GRAIN);
+	count_large(a, -(int64_t)bytes);
+	count_rounding(a, -(int64_t)(e->size - bytes));
+	if (!clv_reserve_concerns(a, e->size) || !clv_reserve_keep(a, e, slot, earlier))
+		let_go(a, e, slot, earlier);
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return 0;

@@ -25,6 +25,7 @@ struct clv_request {
 	struct clv_slot *slot;
 	bool exact;   /* buy no more than is missing */
 	bool no_wait; /* fail rather than let the host wait */
+	bool reserves; /* fail rather than make a hard reservation yield: it is for one */
 };
 
 struct clv_window {

@@ -5,6 +5,7 @@
 #include "frames.h"
 #include "purchase.h"
 #include "recent.h"
+#include "reserve.h"
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
@@ -462,6 +463,21 @@ static bool room_for_one(struct clv_arena *a)
 	return clv_pool_reserve(&a->extents, 8) && clv_space_reserve_block(a);
 }
 
+/* The driver's own verdict: somebody else may have freed since we asked. */
+static struct clv_extent *ask_at_last(struct ladder *l)
+{
+	struct clv_arena *a = l->a;
+	struct clv_extent *e;
+	clv_reclaim_refresh(a);
+	if ((e = attempt(l, clv_reclaim_cap(a), true)) || (e = search_all(l)))
+		return e;
+	/* it gives less than it says: then what we hold must do */
+	if (!l->short_of)
+		return NULL;
+	a->room = 0;
+	return attempt(l, clv_reclaim_cap(a), true);
+}
+
 /* Each step gains something or costs little; after each the search is made again. */
 static struct clv_extent *climb(struct ladder *l)
 {
@@ -478,6 +494,7 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_window hit;
 	if (clv_place_hit(a, l->rq, &hit))
 		return clv_space_carve(a, hit.hole, hit.addr, size, slot->index);
+	clv_reserve_expire(a);
 	clv_recent_flush(a); /* what is kept may be the hole that fits, or memory that need not be bought */
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
@@ -503,6 +520,10 @@ static struct clv_extent *climb(struct ladder *l)
 		return e;
 	if (l->rq->no_wait)
 		return NULL;
+	/* what is held back for others, as long as it is not to be had at any price */
+	while (clv_reserve_yield(a, size, false))
+		if ((e = attempt(l, clv_reclaim_cap(a), true)))
+			return e;
 	uint64_t stream = slot->stream.id;
 	settle_all(a);
 	/* others had the arena meanwhile */
@@ -515,15 +536,11 @@ static struct clv_extent *climb(struct ladder *l)
 		return NULL;
 	}
 	clv_streams_adopt(a, slot); /* what could not be waited for */
-	/* the driver's own verdict: somebody else may have freed since we asked */
-	clv_reclaim_refresh(a);
-	if ((e = attempt(l, clv_reclaim_cap(a), true)) || (e = search_all(l)))
-		return e;
-	/* it gives less than it says: then what we hold must do */
-	if (!l->short_of)
-		return NULL;
-	a->room = 0;
-	return attempt(l, clv_reclaim_cap(a), true);
+	e = ask_at_last(l);
+	/* and what is */
+	while (!e && !l->rq->reserves && clv_reserve_yield(a, size, true))
+		e = ask_at_last(l);
+	return e;
 }
 
 struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why)
@@ -567,6 +584,10 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 			settle(a);
 			release_down_to(a, keep);
 		}
+	}
+	if (a->held > keep) {
+		clv_reserve_trim(a);
+		release_down_to(a, keep);
 	}
 	if (wait && a->held > keep) {
 		settle_all(a);

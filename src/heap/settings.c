@@ -12,6 +12,7 @@ enum kind {
 	SIZE,
 	BOOL,
 	WORD,
+	RESERVATION,
 };
 
 static const struct clv_setting table[] = {
@@ -31,7 +32,11 @@ static const struct place {
 };
 
 #define X(reader, key, member, kind, words, initial, help)                                                             \
-	_Static_assert(sizeof(((struct clv_settings *)0)->member) == ((kind) == SIZE ? sizeof(uint64_t) : 1), #key);
+	_Static_assert(sizeof(((struct clv_settings *)0)->member) ==                                                   \
+			       ((kind) == RESERVATION ? sizeof(struct clv_reserves_set)                                \
+				: (kind) == SIZE      ? sizeof(uint64_t)                                               \
+						      : 1),                                                            \
+		       #key);
 CLV_SETTINGS(X)
 #undef X
 
@@ -70,6 +75,19 @@ static bool refuse_word(const struct clv_setting *row, const char *value, struct
 	return clv_error_set(err, "%s:%s: expected %s", row->key, value, list);
 }
 
+static bool add_reservation(struct clv_reserves_set *set, const char *value, struct clv_error *err)
+{
+	struct clv_error why;
+	why.text[0] = '\0';
+	if (set->count == CLV_RESERVES_SET)
+		return clv_error_set(err, "reserve:%s: there are %u reservations already, and no room for more", value,
+				     CLV_RESERVES_SET);
+	if (!clv_reserve_parse(&set->items[set->count], value, &why))
+		return clv_error_set(err, "reserve:%s", why.text);
+	set->count++;
+	return true;
+}
+
 /* `value` NULL: the key stood alone. */
 static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_error *err)
 {
@@ -83,6 +101,8 @@ static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_
 	}
 	if (!value)
 		return clv_error_set(err, "'%s': expected key:value", row->key);
+	if (places[i].kind == RESERVATION)
+		return add_reservation(member, value, err);
 	if (places[i].kind == SIZE) {
 		uint64_t size;
 		if (!clv_size_parse(value, &size))
@@ -104,7 +124,7 @@ static void set_defaults(struct clv_settings *s)
 {
 	memset(s, 0, sizeof(*s));
 	for (size_t i = 0; i < CLV_ARRAY_LEN(table); i++)
-		if (places[i].kind != WORD)
+		if (table[i].initial[0])
 			(void)set(s, i, table[i].initial, NULL);
 }
 

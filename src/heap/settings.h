@@ -9,8 +9,7 @@
 #ifndef CLV_SETTINGS_H
 #define CLV_SETTINGS_H
 
-#include "../base/base.h"
-#include "../base/error.h"
+#include "reserve_text.h"
 
 /* The values of `serve`, in the order of its words. */
 enum clv_serve {
@@ -19,12 +18,21 @@ enum clv_serve {
 	CLV_SERVE_ALL,
 };
 
+#define CLV_RESERVES_SET 64u
+
+/* One `reserve` each, in the order in which they were said. */
+struct clv_reserves_set {
+	unsigned count;
+	struct clv_reserve_text items[CLV_RESERVES_SET];
+};
+
 struct clv_settings {
 	uint64_t limit; /* 0: none */
 	uint64_t headroom;
 	uint64_t frame_bytes; /* usual size of a frame for small requests */
 	bool tight;           /* growth:tight */
 	bool cache;           /* freed blocks are kept for the next request */
+	struct clv_reserves_set reserves;
 
 	bool off;
 	uint8_t serve; /* enum clv_serve */
@@ -39,7 +47,8 @@ struct clv_settings {
 };
 
 /* (who reads it, key, member, kind of value, words, default text, explanation): the table from which parser, help and
- * defaults are made. The words of a CHOICE stand for 0, 1, ...; WORD is a key without a value, absent by default. */
+ * defaults are made. The words of a CHOICE stand for 0, 1, ...; WORD is a key without a value, absent by default. A RESERVATION
+ * (reserve_text.h) may be said several times: each adds one. */
 #define CLV_SETTINGS(X)                                                                                                \
 	X(HEAP, growth, tight, CHOICE, "normal|tight", "normal",                                                       \
 	  "normal: few calls of the driver; tight: the smallest frames, the least stranded memory, many calls")        \
@@ -50,6 +59,12 @@ struct clv_settings {
 	X(HEAP, cache, cache, BOOL, "on|off", "on",                                                                    \
 	  "on: threads keep freed small blocks for themselves, and the heap large ones of sizes that come back again\n"  \
 	  "and again; off: they do not")                                                                               \
+	X(HEAP, reserve, reserves, RESERVATION, "", "",                                                                \
+	  "SIZE[*COUNT][+after=N][+uses=N][+idle=MS][+class][+hard][+device=N][+name=NAME]: holds memory for COUNT\n"   \
+	  "requests of SIZE back, from the first request of 1 MiB or more, or of that size, on each device (device: on\n" \
+	  "that one). after: so many requests of the size are served elsewhere first; class: for requests from half of\n" \
+	  "SIZE to SIZE; hard: given up only if a request would fail even after waiting, and never to a trim. It ends\n" \
+	  "after `uses` requests, or when none came for `idle` ms. May be said several times")                           \
 	X(PRELOAD, off, off, WORD, "", "", "without a value: everything passes through, as if Cleave were not there")  \
 	X(PRELOAD, serve, serve, CHOICE, "auto|pool|all", "auto",                                                      \
 	  "pool: stream-ordered requests (cuMemAllocAsync); all: cuMemAlloc, too; auto: cuMemAlloc only in programs\n" \
@@ -88,9 +103,9 @@ void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (
 struct clv_setting {
 	enum clv_setting_reader reader;
 	const char *key;
-	const char *kind;    /* "CHOICE", "SIZE", "BOOL" or "WORD" */
+	const char *kind;    /* "CHOICE", "SIZE", "BOOL", "RESERVATION" or "WORD" */
 	const char *words;   /* of a CHOICE or BOOL, with '|' between; else "" */
-	const char *initial; /* the default; "" of a WORD */
+	const char *initial; /* the default; "" of a WORD and a RESERVATION, which are absent then */
 	const char *help;    /* lines end in \n but the last */
 };
 const struct clv_setting *clv_settings_table(size_t *count);
