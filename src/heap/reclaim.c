@@ -585,12 +585,12 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 			release_down_to(a, keep);
 		}
 	}
-	if (a->held > keep) {
-		clv_reserve_trim(a);
-		release_down_to(a, keep);
-	}
 	if (wait && a->held > keep) {
 		settle_all(a);
+		release_down_to(a, keep);
+	}
+	if (a->held > keep) {
+		clv_reserve_trim(a);
 		release_down_to(a, keep);
 	}
 	return before - a->held;

@@ -26,7 +26,7 @@ static bool lasts(const struct clv_reservation *r)
 
 static bool class_takes(uint64_t slot_size, uint64_t size)
 {
-	return size <= slot_size && size > slot_size / 2;
+	return size <= slot_size && size > clv_max_u64(slot_size / 2, CLV_RESERVE_ABOVE);
 }
 
 /* Bits of reserve_sizes. The smallest of a class are too small by half. */
