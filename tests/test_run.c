@@ -325,7 +325,8 @@ START_TEST(usage)
 		{"--nativ \"$CHILD\"", NULL}, /* an abbreviation, as everywhere */
 		{"--what \"$CHILD\"", "unknown option '--what'"},
 		{"-x \"$CHILD\"", "unknown option '-x'"},
-		{"--plan p.json -- \"$CHILD\"", "--plan is not in this version"},
+		{"--plan", "--plan needs a value"},
+		{"--plan gone.json -- \"$CHILD\"", "--plan: gone.json: "},
 		{"--trace t.clv -- \"$CHILD\"", "--trace is not in this version"},
 		{"--report r.html -- \"$CHILD\"", "--report is not in this version"},
 	};
@@ -339,6 +340,7 @@ START_TEST(usage)
 	}
 	struct cli_result r = cli_run("help", "run", NULL);
 	static const char *const named[] = {"--conf",
+					    "--plan PLAN",
 					    "--native",
 					    "--stats",
 					    "-- COMMAND",
@@ -348,9 +350,51 @@ START_TEST(usage)
 					    "CLEAVE_PRELOAD"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(named); i++)
 		ck_assert_msg(strstr(r.out, named[i]) != NULL, "%s", named[i]);
-	ck_assert_ptr_null(strstr(r.out, "--plan"));
 	r = cli_run("help", NULL, NULL);
 	ck_assert(strstr(r.out, "  126  ") && strstr(r.out, "  127  "));
+}
+END_TEST
+
+#define PLAN_HEAD                                                                                                      \
+	"{\"moe_layers\": 1, \"experts_local\": 1, \"buffers\": [{\"name\": \"w\", \"shape\": [4], \"dtype\": \"uint8\", "    \
+	"\"bytes\": 4}], \"reservations\": ["
+#define W "{\"name\": \"w\", "
+
+/* A plan that makes no sense sets nothing and runs nothing: exit 2, the file, the member, and what was expected. */
+START_TEST(plans_refused)
+{
+	static const struct {
+		const char *reservation, *says;
+	} cases[] = {
+		{"7", "p.json: reservations[0] is a whole number: an object was expected"},
+		{"{\"bytes\": 1048576, \"count\": 1}", "p.json: reservations[0].name is missing"},
+		{W "\"count\": 1}", "p.json: reservations[0].bytes is missing"},
+		{W "\"bytes\": \"1MiB\", \"count\": 1}", "p.json: reservations[0].bytes is "},
+		{W "\"bytes\": -5, \"count\": 1}", "p.json: reservations[0].bytes is -5"},
+		{W "\"bytes\": 1048576, \"count\": 0}", "p.json: reservations[0].count is 0"},
+		{W "\"bytes\": 1048576, \"count\": 1.5}", "p.json: reservations[0].count is "},
+		{W "\"bytes\": 1048576, \"count\": 1, \"after_n\": -1}", "p.json: reservations[0].after_n is -1"},
+		{W "\"bytes\": 1048576, \"count\": 1, \"hard\": 1}", "p.json: reservations[0].hard is "},
+		{W "\"bytes\": 1048576, \"count\": 9999999}",
+		 "p.json: reservations[0] has bytes 1048576 and count 9999999: expected a number of slots from 1 to 1048576"},
+		{W "\"bytes\": 281474976710656, \"count\": 2}", "all slots together to be up to 256TiB"},
+	};
+	char text[8192];
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		snprintf(text, sizeof(text), PLAN_HEAD "%s]}", cases[i].reservation);
+		cli_text("p.json", text);
+		cli_assert_refused(sh(RUN "--plan p.json -- \"$CHILD\""), cases[i].says);
+	}
+	cli_text("p.json", "{,");
+	cli_assert_refused(sh(RUN "--plan p.json -- \"$CHILD\""), "p.json:1: this is no JSON");
+	/* so many that settings have no room for them */
+	size_t len = (size_t)snprintf(text, sizeof(text), PLAN_HEAD);
+	for (unsigned i = 0; i < 65; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s" W "\"bytes\": %u, \"count\": 1}", i ? "," : "",
+					(i + 1) * 100000);
+	snprintf(text + len, sizeof(text) - len, "]}");
+	cli_text("p.json", text);
+	cli_assert_refused(sh(RUN "--plan p.json -- \"$CHILD\""), "p.json: reservations has more entries above 32 KiB than the 64");
 }
 END_TEST
 
@@ -562,6 +606,7 @@ int main(void)
 				      nothing_left_behind,
 				      commands_that_are_none,
 				      usage,
+				      plans_refused,
 				      programs_that_cannot_load_it,
 				      libraries_that_cannot_be_loaded,
 				      scripts,

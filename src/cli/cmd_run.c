@@ -4,7 +4,9 @@
 #include "cli.h"
 #include "run_command.h"
 #include "run_env.h"
+#include "run_plan.h"
 
+#include "../base/size_text.h"
 #include "../heap/settings.h"
 
 #include <errno.h>
@@ -29,9 +31,13 @@ static const char about[] =
 	"terminal are the program's own.\n\n"
 	"These variables are merged with what is there, and one line on stderr says to what:\n"
 	"  LD_PRELOAD               the library of Cleave comes first, before others that hook the driver\n"
-	"  CLEAVE_CONF              what --conf and --stats say comes last; `cleave help settings` lists the settings\n"
+	"  CLEAVE_CONF              what --conf, --stats and --plan say comes last; `cleave help settings` lists the settings\n"
 	"  PYTORCH_CUDA_ALLOC_CONF  backend:cudaMallocAsync, so that each tensor is a request of its own; in PYTORCH_ALLOC_CONF\n"
 	"                           if that is set. Not with --native, nor if a backend is chosen there already\n\n"
+	"With --plan the room that a plan of `cleave plan` reserves is held back on each device that a process works on, from\n"
+	"its first request of 1 MiB or more there, or of a size in the plan, until the conversion takes it (the setting\n"
+	"`reserve`). If memory is short soft reservations yield to other requests, hard ones before one fails; --stats tells\n"
+	"how it differed from the plan.\n\n"
 	"If the program cannot load the library (a static program, another C library, more rights than its caller), one line\n"
 	"says why, and it runs with nothing set. So it does with CLEAVE_CONF=off. The library is looked for beside `cleave`\n"
 	"and in ../lib from there; CLEAVE_PRELOAD=FILE names another.";
@@ -39,6 +45,8 @@ static const char about[] =
 struct request {
 	bool native, stats;
 	struct clv_arg_texts confs;
+	const char *plan_file; /* NULL: none */
+	struct clv_run_plan plan;
 	char **command;
 };
 
@@ -80,7 +88,7 @@ static void keep_sentence(void *arg, const char *sentence)
 	clv_error_set(arg, "%s", sentence);
 }
 
-/* CLEAVE_CONF for the program, from malloc: what is there, then --conf in order, then --stats. NULL after a message. */
+/* CLEAVE_CONF for the program, from malloc: what is there, then --conf in order, then --stats, then --plan. NULL after a message. */
 static char *merged_conf(const struct request *r)
 {
 	const char *there = getenv("CLEAVE_CONF");
@@ -96,6 +104,11 @@ static char *merged_conf(const struct request *r)
 			return NULL;
 		}
 		char *longer = clv_run_conf_merge(conf, text);
+		free(conf);
+		conf = longer;
+	}
+	if (conf && r->plan_file) {
+		char *longer = clv_run_conf_merge(conf, r->plan.settings);
 		free(conf);
 		conf = longer;
 	}
@@ -228,6 +241,19 @@ static bool set_torch(FILE *line, const struct request *r, bool *chosen)
 	return ok;
 }
 
+static void tell_plan(FILE *line, const struct request *r)
+{
+	char size[32];
+	if (!r->plan.count) {
+		fprintf(line, "; %s reserves nothing", r->plan_file);
+		return;
+	}
+	fprintf(line, "; %u reservation%s of %s, %s in all, on each device that a process works on", r->plan.count,
+		r->plan.count == 1 ? "" : "s", r->plan_file, clv_size_print(r->plan.bytes, size, sizeof(size)));
+	if (r->plan.small)
+		fprintf(line, " (%u of sizes up to 32 KiB, which need none, left out)", r->plan.small);
+}
+
 /* False: out of memory. */
 static bool set_variables(const struct request *r, const char *preload, const char *conf)
 {
@@ -238,6 +264,8 @@ static bool set_variables(const struct request *r, const char *preload, const ch
 	if (!line)
 		return false;
 	bool ok = set(line, "LD_PRELOAD", preload) && set(line, "CLEAVE_CONF", conf) && set_torch(line, r, &chosen);
+	if (ok && r->plan_file)
+		tell_plan(line, r);
 	ok = !fclose(line) && ok;
 	if (ok)
 		say("set%s", len ? text : " nothing: all is set already");
@@ -277,7 +305,7 @@ int clv_cmd_run(int argc, char **argv)
 {
 	struct request r = {0};
 	const char *later = NULL;
-	bool plan = false, trace = false, report = false;
+	bool trace = false, report = false;
 	const struct clv_arg options[] = {
 		{.name = "conf",
 		 .kind = CLV_ARG_TEXTS,
@@ -292,7 +320,11 @@ int clv_cmd_run(int argc, char **argv)
 		 .kind = CLV_ARG_FLAG,
 		 .into = &r.stats,
 		 .help = "statistics on stderr when a process ends (stats:on)"},
-		{.name = "plan", .kind = CLV_ARG_TEXT, .into = &later, .value = "PLAN", .given = &plan},
+		{.name = "plan",
+		 .kind = CLV_ARG_TEXT,
+		 .into = &r.plan_file,
+		 .value = "PLAN",
+		 .help = "hold the room back that this plan reserves (a file of `cleave plan -o`)"},
 		{.name = "trace", .kind = CLV_ARG_TEXT, .into = &later, .value = "FILE", .given = &trace},
 		{.name = "report", .kind = CLV_ARG_TEXT, .into = &later, .value = "FILE", .given = &report},
 	};
@@ -308,12 +340,15 @@ int clv_cmd_run(int argc, char **argv)
 	int status = clv_args_parse(&args, argc, argv, &first);
 	if (status >= 0)
 		return status;
-	if (plan || trace || report)
+	if (trace || report)
 		return clv_cli_refuse(NAME,
 				      "option --%s is not in this version; `cleave help " NAME "` lists those that are",
-				      plan    ? "plan"
-				      : trace ? "trace"
-					      : "report");
+				      trace ? "trace" : "report");
+	struct clv_error why = {""};
+	if (r.plan_file && !clv_run_plan_read(&r.plan, r.plan_file, &why))
+		return clv_cli_refuse(NAME, "option --plan: %s", why.text);
 	r.command = argv + first;
-	return run(&r);
+	status = run(&r);
+	free(r.plan.settings);
+	return status;
 }

@@ -571,8 +571,8 @@ bool clv_reserve_yield(struct clv_arena *a, uint64_t size, bool hard)
 		give_up_slot(a, r);
 		note_use(r);
 		char text[128], request[32];
-		if (hard)
-			warn(a, "device %d: %s gives a slot up, since a request of %s would have failed without it",
+		if (hard && r->stats.yielded == 1) /* the statistics count the others */
+			warn(a, "device %d: %s gives slots up, since a request of %s would have failed otherwise",
 			     a->device, described(&r->stats, text, sizeof(text)),
 			     clv_size_print(size, request, sizeof(request)));
 	}

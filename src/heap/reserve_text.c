@@ -30,7 +30,8 @@ static bool parse_number(const char *text, uint64_t most, uint64_t *out)
 bool clv_reserve_sane(uint64_t bytes, uint64_t count, struct clv_error *err)
 {
 	if (bytes <= CLV_RESERVE_ABOVE || bytes > CLV_RESERVE_MOST)
-		return clv_error_set(err, "expected a size above 32KiB (smaller ones come from slabs) and up to 256TiB");
+		return clv_error_set(err,
+				     "expected a size above 32KiB (smaller ones come from slabs) and up to 256TiB");
 	if (!count || count > CLV_RESERVE_COUNT_MAX)
 		return clv_error_set(err, "expected a number of slots from 1 to %" PRIu64, CLV_RESERVE_COUNT_MAX);
 	if (bytes > CLV_RESERVE_MOST / count)
@@ -82,7 +83,8 @@ static bool parse_word(struct clv_reserve_text *r, char *word, struct clv_error 
 	}
 	if (!strcmp(word, "name"))
 		return (value && parse_name(value, r->name)) ||
-		       clv_error_set(err, "expected name=NAME of up to %d characters, none of them a blank or one of ,:+",
+		       clv_error_set(err,
+				     "expected name=NAME of up to %d characters, none of them a blank or one of ,:+",
 				     CLEAVE_RESERVATION_NAME - 1);
 	return clv_error_set(err, "'%s' is none of after, uses, idle, class, hard, device and name", word);
 }

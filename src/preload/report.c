@@ -8,6 +8,8 @@
 
 #include "../base/size_text.h"
 
+#include <cleave/plan.h>
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -88,6 +90,20 @@ void clv_report_failure(const struct clv_process *p, int device)
 	clv_say("device %d: %s%s", device, text, more);
 }
 
+/* One line each. */
+static void report_reservations(const struct clv_process *p, int device)
+{
+	cleave_reservation_stats stats[64];
+	size_t count;
+	if (cleave_reserve_stats(p->heap, device, stats, CLV_ARRAY_LEN(stats), &count))
+		return;
+	for (size_t i = 0; i < clv_min_u64(count, CLV_ARRAY_LEN(stats)); i++) {
+		char text[1024];
+		cleave_reservation_print(&stats[i], text, sizeof(text));
+		clv_say("process %ld, device %d: %s", (long)getpid(), device, text);
+	}
+}
+
 void clv_report_stats(const struct clv_process *p)
 {
 	for (int d = 0; d < p->driver->devices; d++) {
@@ -107,6 +123,7 @@ void clv_report_stats(const struct clv_process *p)
 			clv_size_print(s.held_peak_bytes, held_peak, sizeof(held_peak)), s.allocs, s.frees, s.failures,
 			s.frames_created, s.frames_released, s.frames_moved, s.device_waits, s.host_waits,
 			clv_size_print(s.metadata_bytes, metadata, sizeof(metadata)));
+		report_reservations(p, d);
 	}
 }
 

@@ -9,6 +9,8 @@
 #define _GNU_SOURCE
 #include "ipc.h"
 
+#include <cleave/plan.h>
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,6 +30,12 @@ static void warn_setting(void *arg, const char *sentence)
 {
 	(void)arg;
 	clv_say("CLEAVE_CONF: %s; ignored", sentence);
+}
+
+static void warn_heap(void *arg, const char *sentence)
+{
+	(void)arg;
+	clv_say("%s", sentence);
 }
 
 static void in_child(void)
@@ -71,6 +79,7 @@ static const struct clv_process *open_now(void)
 		atomic_store(&passing, true);
 		return NULL;
 	}
+	cleave_reserve_on_warning(process.heap, warn_heap, NULL);
 	clv_graphs_open(process.driver);
 	pthread_atfork(NULL, NULL, in_child);
 	atomic_store_explicit(&clv_process_opened, &process, memory_order_release);
