@@ -9,6 +9,8 @@
 
 #include "../src/driver/sim.h"
 
+#include <cleave/plan.h>
+
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -92,6 +94,18 @@ static void warm_up(void)
 		ck_assert_uint_ne(pairs(SMALL_MAX, streams[s]), 0);
 }
 
+/* Reservations concern larger requests. */
+static void reserve_much(void)
+{
+	for (uint64_t bytes = 33 * CLV_KIB; bytes < CLV_GIB; bytes *= 2) {
+		const cleave_reservation r = {.bytes = bytes, .count = 1, .by_class = 1};
+		ck_assert_int_eq(cleave_reserve(heap, 0, &r, NULL), 0);
+	}
+	cleave_heap_stats stats;
+	ck_assert_int_eq(cleave_heap_get_stats(heap, 0, &stats), 0);
+	ck_assert_uint_ge(stats.reservation_bytes, 512 * CLV_MIB);
+}
+
 /* The counts must not be taken for zero because nothing counts. */
 static void assert_that_counts_count(void)
 {
@@ -103,10 +117,11 @@ static void assert_that_counts_count(void)
 	ck_assert_uint_gt(driver_calls(), calls_before);
 }
 
-START_TEST(no_lock_and_no_driver_call)
+static void no_lock_and_no_driver_call_with(void (*what)(void))
 {
 	open_heap();
 	assert_that_counts_count();
+	what();
 	warm_up();
 	for (size_t s = 0; s < CLV_ARRAY_LEN(streams); s++) {
 		uint64_t calls = driver_calls(), before = locks;
@@ -122,6 +137,21 @@ START_TEST(no_lock_and_no_driver_call)
 	ck_assert_uint_eq(stats.frees, stats.allocs);
 	ck_assert_uint_eq(stats.live_bytes, 0);
 	close_heap();
+}
+
+static void nothing_else(void)
+{
+}
+
+START_TEST(no_lock_and_no_driver_call)
+{
+	no_lock_and_no_driver_call_with(nothing_else);
+}
+END_TEST
+
+START_TEST(nor_with_reservations)
+{
+	no_lock_and_no_driver_call_with(reserve_much);
 }
 END_TEST
 
@@ -251,5 +281,5 @@ START_TEST(no_lock_in_another_thread)
 }
 END_TEST
 
-CHECK_MAIN("fast_path", no_lock_and_no_driver_call, no_lock_for_a_few_at_once, few_locks_for_many_at_once,
+CHECK_MAIN("fast_path", no_lock_and_no_driver_call, nor_with_reservations, no_lock_for_a_few_at_once, few_locks_for_many_at_once,
 	   no_system_call, no_lock_in_another_thread)

@@ -20,25 +20,28 @@ static const char *need(const char *name)
 static void plan(const char *reservations)
 {
 	char text[1024];
-	snprintf(text, sizeof(text),
-		 "{\"moe_layers\": 12, \"experts_local\": 4, \"buffers\": [{\"name\": \"w13_weight\", \"shape\": [4, 1048576], "
-		 "\"dtype\": \"uint8\", \"bytes\": 4194304}], \"reservations\": [%s]}\n",
-		 reservations);
+	snprintf(
+		text, sizeof(text),
+		"{\"moe_layers\": 12, \"experts_local\": 4, \"buffers\": [{\"name\": \"w13_weight\", \"shape\": [4, 1048576], "
+		"\"dtype\": \"uint8\", \"bytes\": 4194304}], \"reservations\": [%s]}\n",
+		reservations);
 	cli_text("plan.json", text);
 }
 
 #define ONE(count, after, hard)                                                                                        \
-	"{\"name\": \"w13_weight\", \"bytes\": 4194304, \"count\": " #count ", \"after_n\": " #after ", \"hard\": " #hard "}"
+	"{\"name\": \"w13_weight\", \"bytes\": 4194304, \"count\": " #count ", \"after_n\": " #after                   \
+	", \"hard\": " #hard "}"
 
 /* A program on the double, by `cleave run` with these options. It must end well. */
 static struct cli_result run(const char *environment, const char *options, const char *program)
 {
 	char line[4096];
-	snprintf(line, sizeof(line),
-		 "LD_LIBRARY_PATH='%s' ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD='%s' CLEAVE_PRELOAD='%s' FAKE_CUDA_MEMORY=64MiB %s "
-		 "\"$CLEAVE\" run %s -- '%s'/%s",
-		 need("CLEAVE_FAKE_CUDA"), need("CLEAVE_PRELOAD_FIRST"), need("CLEAVE_PRELOAD_LIBRARY"), environment, options,
-		 need("CLEAVE_PROGRAMS"), program);
+	snprintf(
+		line, sizeof(line),
+		"LD_LIBRARY_PATH='%s' ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD='%s' CLEAVE_PRELOAD='%s' FAKE_CUDA_MEMORY=64MiB %s "
+		"\"$CLEAVE\" run %s -- '%s'/%s",
+		need("CLEAVE_FAKE_CUDA"), need("CLEAVE_PRELOAD_FIRST"), need("CLEAVE_PRELOAD_LIBRARY"), environment,
+		options, need("CLEAVE_PROGRAMS"), program);
 	struct cli_result r = cli_shell(line);
 	ck_assert_msg(r.status == 0, "%s: status %d\n%s%s", line, r.status, r.out, r.err);
 	return r;
@@ -63,7 +66,8 @@ START_TEST(as_planned)
 	struct cli_result r = run("", "--plan plan.json --stats", "gpu-reserve proc");
 	says(r, HELD, "; 1 reservation of plan.json, 4.0 MiB in all, on each device that a process works on\n");
 	says(r, "", " CLEAVE_CONF=stats:on,reserve:4194304*1+after=12+hard+name=w13_weight ");
-	says(r, "", "device 0: reservation 1 'w13_weight', hard: 1 of 4.0 MiB after 12 requests; 12 requests served, 1 held now\n");
+	says(r, "",
+	     "device 0: reservation 1 'w13_weight', hard: 1 of 4.0 MiB after 12 requests; 12 requests served, 1 held now\n");
 	says_not(r, "not as planned");
 	/* without a plan it runs as well, where there is room */
 	r = run("", "--stats", "gpu-reserve proc");
@@ -76,7 +80,8 @@ START_TEST(with_other_settings)
 {
 	plan(ONE(1, 12, false));
 	/* of what is there nothing goes; the sizes of slabs need no room */
-	struct cli_result r = run("CLEAVE_CONF=growth:tight,reserve:6MiB", "--conf cache:off --plan=plan.json", "gpu-reserve proc");
+	struct cli_result r =
+		run("CLEAVE_CONF=growth:tight,reserve:6MiB", "--conf cache:off --plan=plan.json", "gpu-reserve proc");
 	says(r, HELD, " CLEAVE_CONF=growth:tight,reserve:6MiB,cache:off,reserve:4194304*1+after=12+name=w13_weight ");
 	plan(ONE(1, 12, false) ", {\"name\": \"scales\", \"bytes\": 4096, \"count\": 9, \"after_n\": 0}");
 	r = run("", "--plan plan.json --stats", "gpu-reserve proc");
@@ -119,7 +124,8 @@ START_TEST(not_as_planned)
 	plan(ONE(40, 12, true));
 	r = run("", "--plan plan.json --stats", "gpu-reserve proc");
 	says(r, HELD, "cleave: device 0: the hard reservation 'w13_weight' of 4.0 MiB got ");
-	says(r, "", "cleave: device 0: the hard reservation 'w13_weight' of 4.0 MiB gives slots up, since a request of 4.0 MiB would");
+	says(r, "",
+	     "cleave: device 0: the hard reservation 'w13_weight' of 4.0 MiB gives slots up, since a request of 4.0 MiB would");
 	says(r, "", " could be had at first");
 	says(r, "", " given up for other requests\n");
 }

@@ -122,7 +122,8 @@ START_TEST(slots_are_held_back)
 	ck_assert_uint_le(s.largest_hole_bytes, PAGE);
 	cleave_reservation_stats r = told(id);
 	ck_assert_str_eq(r.name, "w13_weight");
-	ck_assert(r.bytes == SLOT - 100 && r.count == 3 && r.made == 3 && r.held == 3 && r.unused == 3 && r.refused == 0);
+	ck_assert(r.bytes == SLOT - 100 && r.count == 3 && r.made == 3 && r.held == 3 && r.unused == 3 &&
+		  r.refused == 0);
 
 	/* what is of another size does not get them, and they cost no call of the driver */
 	cleave_ptr other = get(1, SLOT - 1024);
@@ -184,7 +185,8 @@ START_TEST(through_one_spare)
 {
 	enum { LAYERS = 92 };
 	open_one((LAYERS + 2) * 8 * CLV_MIB);
-	uint64_t id = reserve((cleave_reservation){.bytes = 7 * CLV_MIB, .count = 1, .after_n = LAYERS, .uses = LAYERS});
+	uint64_t id =
+		reserve((cleave_reservation){.bytes = 7 * CLV_MIB, .count = 1, .after_n = LAYERS, .uses = LAYERS});
 	cleave_ptr source[LAYERS], free_now = 0;
 	for (int i = 0; i < LAYERS; i++)
 		source[i] = get(1, 7 * CLV_MIB);
@@ -225,7 +227,8 @@ START_TEST(after_n_that_is_never_reached)
 	ck_assert_uint_ge(books().largest_hole_bytes, 2 * SLOT);
 	char text[512];
 	cleave_reservation_print(&r, text, sizeof(text));
-	ck_assert_ptr_nonnull(strstr(text, "only 2 of the requests before it came; 5 uses were expected; 2 were never used"));
+	ck_assert_ptr_nonnull(
+		strstr(text, "only 2 of the requests before it came; 5 uses were expected; 2 were never used"));
 	ck_assert_int_eq(cleave_reserve_end(heap, 0, id), -ENOENT);
 	ck_assert_int_eq(cleave_reserve_end(heap, 0, id + 1), -ENOENT);
 	ck_assert_int_eq(cleave_reserve_end(heap, 0, 0), 0);
@@ -422,7 +425,8 @@ START_TEST(failures_tell_of_too_small_plans)
 	ck_assert_int_eq(cleave_heap_last_failure(heap, 0, &f), 0);
 	ck_assert(f.beyond_plan == 3 && f.beyond_plan_bytes == 20 * CLV_MIB);
 	cleave_failure_print(&f, text, sizeof(text));
-	ck_assert_ptr_nonnull(strstr(text, "3 requests, the largest of 20.0 MiB, found nothing left of what was reserved"));
+	ck_assert_ptr_nonnull(
+		strstr(text, "3 requests, the largest of 20.0 MiB, found nothing left of what was reserved"));
 	close_all();
 }
 END_TEST
@@ -590,7 +594,8 @@ END_TEST
 
 START_TEST(settings_make_them_at_work)
 {
-	open_with("reserve:40KiB*2+name=a,reserve:6MiB+hard+class,reserve:9MiB+device=1", (struct clv_sim_config){.capacity = CLV_GIB, .devices = 3});
+	open_with("reserve:40KiB*2+name=a,reserve:6MiB+hard+class,reserve:9MiB+device=1",
+		  (struct clv_sim_config){.capacity = CLV_GIB, .devices = 3});
 	/* a process with little on the device holds nothing back */
 	give(get(1, 700), 1);
 	give(get(1, CLV_MIB - 1024), 1);
@@ -731,7 +736,8 @@ START_TEST(threads)
 }
 END_TEST
 
-CHECK_MAIN("reserve", slots_are_held_back, beyond_the_plan, through_one_spare, after_n_that_is_never_reached, classes, of_one_stream,
-	   across_streams, not_for_captures, soft_yields_before_hard, failures_tell_of_too_small_plans, trim_spares_hard_ones,
-	   what_cannot_be_had, senseless, idle_time, many_phases, several_of_a_size, settings_make_them_at_work,
-	   settings_that_cannot_be_had, other_sizes_pay_nothing, stranded_of_a_replay, threads)
+CHECK_MAIN("reserve", slots_are_held_back, beyond_the_plan, through_one_spare, after_n_that_is_never_reached, classes,
+	   of_one_stream, across_streams, not_for_captures, soft_yields_before_hard, failures_tell_of_too_small_plans,
+	   trim_spares_hard_ones, what_cannot_be_had, senseless, idle_time, many_phases, several_of_a_size,
+	   settings_make_them_at_work, settings_that_cannot_be_had, other_sizes_pay_nothing, stranded_of_a_replay,
+	   threads)

@@ -133,7 +133,8 @@ static uint64_t plan(enum mode mode, bool hard, cleave_reservation r[KINDS])
 						    .count = shard->experts + is_scale(k),
 						    .uses = (uint64_t)LAYERS * shard->experts * (is_scale(k) ? 2 : 1)};
 		else
-			r[k] = (cleave_reservation){.bytes = layer_bytes(k), .count = 1, .after_n = LAYERS, .uses = LAYERS};
+			r[k] = (cleave_reservation){
+				.bytes = layer_bytes(k), .count = 1, .after_n = LAYERS, .uses = LAYERS};
 		r[k].name = names[k];
 		r[k].hard = hard;
 		bytes += r[k].bytes * r[k].count;
@@ -268,7 +269,8 @@ static void fits(const struct sharding *sharding, enum mode mode, uint64_t more,
 	uint64_t need = plan(mode, hard, r) + scratch_peak + LAYERS * OTHER, peak = live_peak;
 	for (unsigned k = 0; k < KINDS; k++)
 		need += LAYERS * layer_bytes(k);
-	sim = clv_sim_open(&(struct clv_sim_config){.capacity = clv_align_up(need, 2 * CLV_MIB) + more, .clock_free = true});
+	sim = clv_sim_open(
+		&(struct clv_sim_config){.capacity = clv_align_up(need, 2 * CLV_MIB) + more, .clock_free = true});
 	ck_assert_ptr_nonnull(sim);
 	refused = 0;
 	real_create = sim->create;

@@ -38,7 +38,8 @@ static uint64_t beyond, yields, idle_ends, uses_ends; /* over all work: what was
 #define ASSERT(condition, fmt, ...)                                                                                    \
 	do {                                                                                                           \
 		if (!(condition))                                                                                      \
-			ck_abort_msg("seed %" PRIu64 ", step %" PRIu64 ": " fmt, r.config.seed, r.step, ##__VA_ARGS__);       \
+			ck_abort_msg("seed %" PRIu64 ", step %" PRIu64 ": " fmt, r.config.seed, r.step,                \
+				     ##__VA_ARGS__);                                                                   \
 	} while (0)
 
 static uint64_t now(void)
@@ -104,13 +105,17 @@ static void compare(void)
 		} else {
 			ASSERT(!m->lasts || !m->idle_ns || before - m->latest <= m->idle_ns, "idle, and lasts");
 		}
-		ASSERT((s->ended == CLEAVE_RESERVATION_LASTS) == m->lasts, "reservation %" PRIu64 ": ended %d", m->id, s->ended);
-		ASSERT(s->made == m->made && s->skipped == m->skipped && s->served == m->served && s->missed == m->missed &&
-			       s->kept == m->kept,
-		       "reservation %" PRIu64 ": made %" PRIu64 ", skipped %" PRIu64 ", served %" PRIu64 ", missed %" PRIu64 ", kept %" PRIu64
-		       ", not %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
-		       m->id, s->made, s->skipped, s->served, s->missed, s->kept, m->made, m->skipped, m->served, m->missed, m->kept);
-		ASSERT(s->held == m->held, "reservation %" PRIu64 " holds %" PRIu64 ", not %" PRIu64, m->id, s->held, m->held);
+		ASSERT((s->ended == CLEAVE_RESERVATION_LASTS) == m->lasts, "reservation %" PRIu64 ": ended %d", m->id,
+		       s->ended);
+		ASSERT(s->made == m->made && s->skipped == m->skipped && s->served == m->served &&
+			       s->missed == m->missed && s->kept == m->kept,
+		       "reservation %" PRIu64 ": made %" PRIu64 ", skipped %" PRIu64 ", served %" PRIu64
+		       ", missed %" PRIu64 ", kept %" PRIu64 ", not %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
+		       ", %" PRIu64,
+		       m->id, s->made, s->skipped, s->served, s->missed, s->kept, m->made, m->skipped, m->served,
+		       m->missed, m->kept);
+		ASSERT(s->held == m->held, "reservation %" PRIu64 " holds %" PRIu64 ", not %" PRIu64, m->id, s->held,
+		       m->held);
 		ASSERT(s->unused == m->unused, "%" PRIu64 " were never used, not %" PRIu64, s->unused, m->unused);
 		bytes += m->held * m->size;
 	}
@@ -119,7 +124,8 @@ static void compare(void)
 	ASSERT(cleave_heap_get_stats(r.heap, 0, &s) == 0, "no statistics");
 	ASSERT(s.reservation_bytes == bytes, "%" PRIu64 " bytes held back, not %" PRIu64, s.reservation_bytes, bytes);
 	uint64_t rounding = class_rounding();
-	ASSERT(s.rounding_bytes >= rounding, "rounding %" PRIu64 ", of classes alone %" PRIu64, s.rounding_bytes, rounding);
+	ASSERT(s.rounding_bytes >= rounding, "rounding %" PRIu64 ", of classes alone %" PRIu64, s.rounding_bytes,
+	       rounding);
 	unsigned kept = 0;
 	for (unsigned i = 0; i < reservations; i++)
 		if (model[i].lasts)
@@ -145,8 +151,8 @@ static bool may_keep(const struct modelled *m, uint64_t size, cleave_stream stre
 }
 
 /* Exact ones first, then classes from the smallest on; of equals the one that was made first. */
-static struct modelled *next_of(bool (*fits)(const struct modelled *, uint64_t, cleave_stream), const struct modelled *after,
-				uint64_t size, cleave_stream stream)
+static struct modelled *next_of(bool (*fits)(const struct modelled *, uint64_t, cleave_stream),
+				const struct modelled *after, uint64_t size, cleave_stream stream)
 {
 	struct modelled *best = NULL;
 	for (unsigned i = 0; i < reservations; i++) {
@@ -396,12 +402,17 @@ START_TEST(beside_a_model)
 	static const uint64_t capacities[] = {64 * CLV_MIB, 100 * CLV_MIB, 256 * CLV_MIB, 700 * CLV_MIB};
 	uint64_t failures = 0;
 	for (unsigned i = 0; i < 12; i++) {
-		rig_open(&r, &(struct rig_config){.seed = 500 + i, .settings = i % 4 == 3 ? "growth:tight" : NULL,
-						  .capacity = capacities[i % 4], .streams = 1 + i % 5, .manual = i % 3 != 2, .check_every = 1});
+		rig_open(&r, &(struct rig_config){.seed = 500 + i,
+						  .settings = i % 4 == 3 ? "growth:tight" : NULL,
+						  .capacity = capacities[i % 4],
+						  .streams = 1 + i % 5,
+						  .manual = i % 3 != 2,
+						  .check_every = 1});
 		uint64_t target = 0, steps = steps_of(1500);
 		while (r.step < steps) {
 			if (r.step % 200 == 0)
-				target = clv_rng_range(&r.rng, r.config.capacity / 8, r.config.capacity + r.config.capacity / 8);
+				target = clv_rng_range(&r.rng, r.config.capacity / 8,
+						       r.config.capacity + r.config.capacity / 8);
 			step(target);
 		}
 		failures += r.failures;
@@ -416,8 +427,12 @@ END_TEST
 START_TEST(bytes_survive)
 {
 	for (unsigned i = 0; i < 4; i++) {
-		rig_open(&r, &(struct rig_config){.seed = 600 + i, .capacity = 64 * CLV_MIB, .streams = 2 + i, .backing = true,
-						  .manual = i % 2, .check_every = 25});
+		rig_open(&r, &(struct rig_config){.seed = 600 + i,
+						  .capacity = 64 * CLV_MIB,
+						  .streams = 2 + i,
+						  .backing = true,
+						  .manual = i % 2,
+						  .check_every = 25});
 		uint64_t steps = steps_of(500);
 		while (r.step < steps)
 			step(48 * CLV_MIB);
@@ -441,7 +456,8 @@ static void plain_step(void)
 	uint64_t id;
 	if (dice < 10) {
 		int answer = cleave_reserve(r.heap, 0, &kinds[clv_rng_below(g, CLV_ARRAY_LEN(kinds))], &id);
-		ASSERT(answer == 0 || answer == -ENOMEM || answer == -EIO || answer == -ENOSPC, "cleave_reserve: %d", answer);
+		ASSERT(answer == 0 || answer == -ENOMEM || answer == -EIO || answer == -ENOSPC, "cleave_reserve: %d",
+		       answer);
 	} else if (dice < 15) {
 		cleave_reserve_end(r.heap, 0, 0);
 	} else if (dice < 20) {
@@ -456,7 +472,11 @@ static void plain_step(void)
 
 static void open_to_faults(uint64_t seed)
 {
-	rig_open(&r, &(struct rig_config){.seed = seed, .capacity = 64 * CLV_MIB, .streams = 2, .manual = true, .check_every = 1,
+	rig_open(&r, &(struct rig_config){.seed = seed,
+					  .capacity = 64 * CLV_MIB,
+					  .streams = 2,
+					  .manual = true,
+					  .check_every = 1,
 					  .faults_expected = true});
 }
 
@@ -481,7 +501,7 @@ static void fixed_scenario(void)
 	rig_alloc(&r, 1, 12 * CLV_MIB);
 	while (r.count)
 		rig_free(&r, r.count - 1, own_stream(r.count - 1));
-	rig_alloc(&r, 2, one.bytes); /* of stream 1 so far: a wait */
+	rig_alloc(&r, 2, one.bytes);    /* of stream 1 so far: a wait */
 	rig_alloc(&r, 1, 40 * CLV_MIB); /* all yield */
 	if (r.count)
 		rig_free(&r, 0, own_stream(0));
@@ -498,7 +518,8 @@ START_TEST(each_call_fails)
 		uint64_t k = 1, injected;
 		do {
 			open_to_faults(k);
-			clv_fault_set(r.fault, &(struct clv_fault_config){.fail_at = k, .fail_after = how == 1,
+			clv_fault_set(r.fault, &(struct clv_fault_config){.fail_at = k,
+									  .fail_after = how == 1,
 									  .result = how == 2 ? CLV_CAPTURING : CLV_OK});
 			fixed_scenario();
 			injected = clv_fault_injected(r.fault);
@@ -546,4 +567,5 @@ START_TEST(faults_by_chance)
 }
 END_TEST
 
-CHECK_MAIN("reserve_model", beside_a_model, bytes_survive, each_call_fails, each_host_allocation_fails, faults_by_chance)
+CHECK_MAIN("reserve_model", beside_a_model, bytes_survive, each_call_fails, each_host_allocation_fails,
+	   faults_by_chance)

@@ -21,7 +21,8 @@ static bool add(FILE *out, struct clv_run_plan *p, const struct clv_plan_file *f
 		return clv_error_set(err, "%s: reservations[%zu] has bytes %llu and count %llu: %s", f->path, i,
 				     (unsigned long long)from->bytes, (unsigned long long)from->count, why.text);
 	if (p->count == CLV_RESERVES_SET)
-		return clv_error_set(err, "%s: reservations has more entries above 32 KiB than the %u that were expected",
+		return clv_error_set(err,
+				     "%s: reservations has more entries above 32 KiB than the %u that were expected",
 				     f->path, CLV_RESERVES_SET);
 	struct clv_reserve_text r = {.bytes = from->bytes,
 				     .count = from->count,
