@@ -474,7 +474,7 @@ START_TEST(layers_that_stay)
 	ck_assert_ptr_nonnull(strstr(p.t.strategies[CLV_STRATEGY_IN_PLACE].why, "w13_weight: in place an expert's"));
 	must_warn(&p.t, "plain-layers", 0, "out (1) are counted as they were loaded, without a conversion: " TRTLLM);
 	must_warn(&p.t, "padding", 0, "1161216 of the 2322432 bytes of experts are padding: ");
-	must_warn(&p.t, "padding", 0, "the hidden size 128 and 256");
+	must_warn(&p.t, "padding", 0, "the hidden size, 128, to 256");
 	/* both layers' destinations are twice their sources: the second needs half a layer more than the first gave back */
 	ck_assert_str_eq(p.t.reservations[0].name, "w13_weight");
 	ck_assert_uint_eq(p.t.reservations[0].count, 1 + 1 + 1); /* padded, destination, growth */

@@ -358,19 +358,22 @@ static bool warn_padding(struct clv_timeline *t)
 {
 	for (uint32_t set = 0; set < CLV_SETS; set++) {
 		const struct clv_timeline_kind *k = &t->kinds[set];
-		const struct clv_shard *shard = &k->backend.destination_shard;
-		struct clv_shard_rank r;
+		const struct clv_backend_layer *l = &k->backend;
+		const struct clv_shard *shard = &l->destination_shard;
 		if (!k->layers || !k->planned)
 			continue;
-		clv_shard_rank(shard, t->config.rank, &r);
-		uint64_t all = r.set_bytes[set], valid = r.set_valid_bytes[set];
-		if (all - valid <= valid / 100 * PADDING_PERCENT)
+		uint64_t padding = k->layers * l->padding_bytes, valid = k->layers * l->valid_bytes;
+		char layouts[128] = "";
+		if (padding <= valid / 100 * PADDING_PERCENT)
 			continue;
+		if (l->layout_bytes)
+			snprintf(layouts, sizeof(layouts), ", %" PRIu64 " of these where layouts of %s round up",
+				 k->layers * l->layout_bytes, t->config.backend->name);
 		if (!warn(t, "padding",
-			  "%" PRIu64 " of the %" PRIu64
-			  " bytes of experts are padding: a rank's intermediate size is %" PRIu64
-			  " and padded to %" PRIu64 ", the hidden size %" PRIu64 " and %" PRIu64,
-			  all - valid, all, shard->intermediate.raw, shard->intermediate.padded, shard->hidden.raw,
+			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding%s: the rank's share of the "
+			  "intermediate size, %" PRIu64 ", is padded to %" PRIu64 ", the hidden size, %" PRIu64
+			  ", to %" PRIu64,
+			  padding, padding + valid, layouts, l->share, shard->intermediate.padded, shard->hidden.raw,
 			  shard->hidden.padded))
 			return false;
 	}
