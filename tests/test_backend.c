@@ -368,8 +368,7 @@ START_TEST(knows_the_rows_of_fp8)
 	refused("fp8-deepgemm", &m, 4, "would cut a block of 128");
 	clv_model_free(&m);
 	make_model(&m, "qwen3_moe", 1280, 256, 4, FP8_BLOCK("[64, 64]"));
-	static const char *const blocks[] = {"fp8-deepgemm", "fp8-deepgemm-sm100", "fp8-flashinfer",
-					     "fp8-marlin"};
+	static const char *const blocks[] = {"fp8-deepgemm", "fp8-deepgemm-sm100", "fp8-flashinfer", "fp8-marlin"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(blocks); i++)
 		refused(blocks[i], &m, 1, "blocks of 64 x 64: for fp8-");
 	clv_model_free(&m);
@@ -530,10 +529,10 @@ static void sums(const struct clv_backend *b, const struct clv_model *m, uint32_
 			own[1] += d->bytes;
 			ck_assert_uint_eq(d->alignment, 512);
 			if (clv_backend_is_measured(d)) {
-				uint64_t rounded = d->kind == CLV_BUFFER_BIAS || (other && d->kind != CLV_BUFFER_WEIGHT)
-							   ? d->layout_bytes
-							   : beyond(b, &destination.sets[CLV_SET_QUANT], d,
-								    l.rank.expert_count);
+				uint64_t rounded =
+					d->kind == CLV_BUFFER_BIAS || (other && d->kind != CLV_BUFFER_WEIGHT)
+						? d->layout_bytes
+						: beyond(b, &destination.sets[CLV_SET_QUANT], d, l.rank.expert_count);
 				ck_assert_uint_eq(d->layout_bytes, rounded);
 				ck_assert(d->layout_bytes <= d->bytes && (!d->layout_bytes || d->zeroed));
 				ck_assert_uint_le(d->valid_bytes, d->bytes - d->layout_bytes);
@@ -699,8 +698,7 @@ START_TEST(lets_the_model_pad)
 	make_model(&m, "qwen3_moe", 3584, 3072, 896, NVFP4);
 	m.intermediate_floor = 256;
 	c.padding = CLV_PADDING_MODEL;
-	ck_assert_msg(clv_backend_plan(&l, named("nvfp4-trtllm"), &m, &c, CLV_SET_QUANT, 0, &err), "%s",
-		      err.text);
+	ck_assert_msg(clv_backend_plan(&l, named("nvfp4-trtllm"), &m, &c, CLV_SET_QUANT, 0, &err), "%s", err.text);
 	is(&l, SOURCE, "w2_weight", "uint8", 896, 3584, 128, 0, 896 * 3584ull * 128);
 	is(&l, DEST, "w2_weight", "uint8", 896, 3584, 128, 0, 896 * 3584ull * 128);
 	ck_assert(get(&l, SOURCE, "w2_weight")->zeroed && !get(&l, DEST, "w2_weight")->zeroed);
