@@ -192,6 +192,18 @@ static const char *scale_name(const struct clv_model *m, enum clv_model_format f
 	return format == CLV_FORMAT_FP8_BLOCK && !strcmp(m->quant.method, "fp8") ? "weight_scale_inv" : "weight_scale";
 }
 
+static const char *index_name(const struct clv_model *m)
+{
+	return is_compressed(m) ? "weight_g_idx" : "g_idx";
+}
+
+/* A conversion puts its results under the names that were loaded (replace_parameter(): fp8.py, auto_gptq.py, awq_marlin.py,
+ * compressed_tensors_moe_wna16_marlin.py), but for compressed-tensors' NVFP4, whose weight_packed becomes weight. */
+static const char *converted_weight_name(const struct clv_model *m, enum clv_model_format format)
+{
+	return format == CLV_FORMAT_NVFP4 ? "weight" : weight_name(m, format);
+}
+
 static struct clv_backend_matrix matrix_of(const struct clv_backend_layer *l, const struct clv_shard *s,
 					   const struct clv_shard_buffer *w, const struct clv_shard_buffer *scale)
 {
@@ -263,8 +275,7 @@ static void source_others(struct clv_backend_layer *l, bool w2)
 	uint64_t e = l->rank.expert_count, parts = clv_model_w13_parts(m);
 	uint64_t inputs = w2 ? s->intermediate.padded : s->hidden.padded, per = w2 ? 0 : parts;
 	if (format == CLV_FORMAT_INT && !is_awq(m)) {
-		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, is_compressed(m) ? "weight_g_idx" : "g_idx"), i32, e,
-			       inputs, 0, 0);
+		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, index_name(m)), i32, e, inputs, 0, 0);
 		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, "g_idx_sort_indices"), i32, e, inputs, 0, 0);
 	}
 	if (format == CLV_FORMAT_FP8_TENSOR)
@@ -299,13 +310,13 @@ static void destination_matrix(struct clv_backend_layer *l, bool w2)
 	struct clv_backend_matrix x = matrix_of(l, s, w, scale);
 	uint64_t e = x.experts;
 
-	struct clv_backend_buffer *b = next(l, false, CLV_BUFFER_WEIGHT, w2, "weight");
+	struct clv_backend_buffer *b = next(l, false, CLV_BUFFER_WEIGHT, w2, converted_weight_name(m, x.format));
 	b->same = k->weights_same;
 	k->weights(&x, b);
 	b->shard_bytes = shard_bytes(l, w);
 	measure(l, b, w);
 	if (k->scales) {
-		b = next(l, false, CLV_BUFFER_SCALE, w2, "weight_scale");
+		b = next(l, false, CLV_BUFFER_SCALE, w2, scale_name(m, x.format));
 		b->same = k->scales_same;
 		k->scales(&x, b);
 		b->shard_bytes = scale ? shard_bytes(l, scale) : 0;
@@ -334,7 +345,7 @@ static void destination_matrix(struct clv_backend_layer *l, bool w2)
 	if (m->quant.act_order && format_of(m, l->set) == CLV_FORMAT_INT) {
 		uint64_t inputs = w2 ? s->intermediate.padded : s->hidden.padded;
 		static const struct clv_backend_dtype i32 = {"int32", 4};
-		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, "g_idx"), i32, e, inputs, 0, 0);
+		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, index_name(m)), i32, e, inputs, 0, 0);
 		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, "g_idx_sort_indices"), i32, e, inputs, 0, 0);
 	}
 }
