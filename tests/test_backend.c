@@ -349,27 +349,27 @@ START_TEST(knows_the_rows_of_fp8)
 	is(&l, SOURCE, "w13_weight", "float8_e4m3fn", 4, 512, 1280, 0, 4 * 512 * 1280);
 	is(&l, SOURCE, "w13_weight_scale_inv", "float32", 4, 4, 10, 0, 4 * 4 * 10 * 4);
 	is(&l, SOURCE, "w2_weight_scale_inv", "float32", 4, 10, 2, 0, 4 * 10 * 2 * 4);
+	ck_assert(get(&l, DEST, "w13_weight_scale_inv")->same); /* it stays, and so does its name */
 	ck_assert_uint_eq(l.same_bytes, l.destination_bytes);
 	ck_assert_uint_eq(l.destination_bytes, l.source_bytes);
 	plan(&l, "fp8-deepgemm-sm100", &m, 1, false);
-	is(&l, DEST, "w13_weight_scale", "int32", 4, 512, 3, 0, 4 * 512 * 3 * 4);
-	is(&l, DEST, "w2_weight_scale", "int32", 4, 1280, 1, 0, 4 * 1280 * 1 * 4);
-	ck_assert(get(&l, DEST, "w2_weight")->same && get(&l, DEST, "w2_weight_scale")->zeroed);
+	is(&l, DEST, "w13_weight_scale_inv", "int32", 4, 512, 3, 0, 4 * 512 * 3 * 4);
+	is(&l, DEST, "w2_weight_scale_inv", "int32", 4, 1280, 1, 0, 4 * 1280 * 1 * 4);
+	ck_assert(get(&l, DEST, "w2_weight")->same && get(&l, DEST, "w2_weight_scale_inv")->zeroed);
 	plan(&l, "fp8-flashinfer", &m, 1, false);
 	is(&l, DEST, "w13_weight", "uint8", 4, 10, 512, 128, 4 * 512 * 1280);
 	is(&l, DEST, "w2_weight", "uint8", 4, 2, 1280, 128, 4 * 1280 * 256);
-	is(&l, DEST, "w13_weight_scale", "float32", 4, 4, 10, 0, 640);
+	is(&l, DEST, "w13_weight_scale_inv", "float32", 4, 4, 10, 0, 640);
 	plan(&l, "fp8-marlin", &m, 1, false);
 	is(&l, DEST, "w13_weight", "int32", 4, 80, 2048, 0, 4 * 512 * 1280);
 	is(&l, DEST, "w2_weight", "int32", 4, 16, 5120, 0, 4 * 1280 * 256);
-	is(&l, DEST, "w13_weight_scale", "bfloat16", 4, 10, 512, 0, 4 * 10 * 512 * 2);
-	is(&l, DEST, "w2_weight_scale", "bfloat16", 4, 2, 1280, 0, 4 * 2 * 1280 * 2);
+	is(&l, DEST, "w13_weight_scale_inv", "bfloat16", 4, 10, 512, 0, 4 * 10 * 512 * 2);
+	is(&l, DEST, "w2_weight_scale_inv", "bfloat16", 4, 2, 1280, 0, 4 * 2 * 1280 * 2);
 	refused("fp8-flashinfer-tensor", &m, 1, "is for");
 	refused("fp8-deepgemm", &m, 4, "would cut a block of 128");
 	clv_model_free(&m);
 	make_model(&m, "qwen3_moe", 1280, 256, 4, FP8_BLOCK("[64, 64]"));
-	static const char *const blocks[] = {"fp8-deepgemm", "fp8-deepgemm-sm100", "fp8-flashinfer",
-					     "fp8-marlin"};
+	static const char *const blocks[] = {"fp8-deepgemm", "fp8-deepgemm-sm100", "fp8-flashinfer", "fp8-marlin"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(blocks); i++)
 		refused(blocks[i], &m, 1, "blocks of 64 x 64: for fp8-");
 	clv_model_free(&m);
@@ -435,16 +435,16 @@ START_TEST(knows_the_rows_of_integers)
 	is(&l, SOURCE, "w13_scales", "bfloat16", 4, 40, 192, 0, 4 * 40 * 192 * 2);
 	is(&l, SOURCE, "w13_g_idx", "int32", 4, 1280, 0, 0, 4 * 1280 * 4);
 	is(&l, SOURCE, "w2_g_idx_sort_indices", "int32", 4, 96, 0, 0, 4 * 96 * 4);
-	is(&l, DEST, "w13_weight", "int32", 4, 80, 512, 0, 4 * 256 * 640);
-	is(&l, DEST, "w2_weight", "int32", 4, 8, 2560, 0, 4 * 1280 * 64);
-	is(&l, DEST, "w13_weight_scale", "bfloat16", 4, 40, 256, 0, 4 * 40 * 256 * 2);
-	is(&l, DEST, "w2_weight_scale", "bfloat16", 4, 4, 1280, 0, 4 * 4 * 1280 * 2);
+	is(&l, DEST, "w13_qweight", "int32", 4, 80, 512, 0, 4 * 256 * 640);
+	is(&l, DEST, "w2_qweight", "int32", 4, 8, 2560, 0, 4 * 1280 * 64);
+	is(&l, DEST, "w13_scales", "bfloat16", 4, 40, 256, 0, 4 * 40 * 256 * 2);
+	is(&l, DEST, "w2_scales", "bfloat16", 4, 4, 1280, 0, 4 * 4 * 1280 * 2);
 	ck_assert_uint_eq(l.destination_count, 4);
 	clv_model_free(&m);
 	make_model(&m, "qwen3_moe", 1280, 192, 4, GPTQ("8", "-1", "false")); /* whole rows: 96 -> 128 */
 	plan(&l, "gptq-marlin", &m, 2, false);
-	is(&l, DEST, "w13_weight", "int32", 4, 80, 1024, 0, 4 * 256 * 1280);
-	is(&l, DEST, "w13_weight_scale", "bfloat16", 4, 1, 256, 0, 4 * 256 * 2);
+	is(&l, DEST, "w13_qweight", "int32", 4, 80, 1024, 0, 4 * 256 * 1280);
+	is(&l, DEST, "w13_scales", "bfloat16", 4, 1, 256, 0, 4 * 256 * 2);
 	clv_model_free(&m);
 	make_model(&m, "qwen3_moe", 1280, 192, 4, GPTQ("4", "64", "true"));
 	plan(&l, "gptq-marlin", &m, 1, false);
@@ -516,7 +516,9 @@ static void sums(const struct clv_backend *b, const struct clv_model *m, uint32_
 			proved += to.buffers[i].bytes * to.buffers[i].copies + to.buffers[i].tail_bytes;
 	for (uint32_t rank = 0; rank < source.world; rank++) {
 		struct clv_backend_layer l;
-		uint64_t own[2] = {0};
+		uint64_t own[2] = {0}, measured[3] = {0};
+		uint32_t count = 0, as_held = 0; /* an element in as many bytes as in the shard */
+		struct clv_shard_rank r;
 		ck_assert_msg(clv_backend_plan(&l, b, m, &c, CLV_SET_QUANT, rank, &err), "%s: %s", b->name, err.text);
 		for (uint32_t i = 0; i < l.source_count; i++) {
 			own[0] += l.sources[i].bytes;
@@ -527,12 +529,31 @@ static void sums(const struct clv_backend *b, const struct clv_model *m, uint32_
 			const struct clv_backend_buffer *d = &l.destinations[i];
 			own[1] += d->bytes;
 			ck_assert_uint_eq(d->alignment, 512);
+			if (clv_backend_is_measured(d)) {
+				uint64_t rounded =
+					d->kind == CLV_BUFFER_BIAS || (other && d->kind != CLV_BUFFER_WEIGHT)
+						? d->layout_bytes
+						: beyond(b, &destination.sets[CLV_SET_QUANT], d, l.rank.expert_count);
+				ck_assert_uint_eq(d->layout_bytes, rounded);
+				ck_assert(d->layout_bytes <= d->bytes && (!d->layout_bytes || d->zeroed));
+				ck_assert_uint_le(d->valid_bytes, d->bytes - d->layout_bytes);
+				measured[0] += d->valid_bytes;
+				measured[1] += d->bytes;
+				measured[2] += d->layout_bytes;
+				as_held += d->bytes - d->layout_bytes == d->shard_bytes;
+				count++;
+			}
 			if (other && d->kind != CLV_BUFFER_WEIGHT)
 				continue;
 			destinations += d->bytes;
 			more += beyond(b, &destination.sets[CLV_SET_QUANT], d, l.rank.expert_count);
 		}
 		ck_assert(own[0] == l.source_bytes && own[1] == l.destination_bytes);
+		ck_assert(l.valid_bytes == measured[0] && l.layout_bytes == measured[2] &&
+			  l.valid_bytes + l.padding_bytes == measured[1]);
+		clv_shard_rank(&destination, rank, &r);
+		if (as_held == count)
+			ck_assert_uint_eq(2 * l.valid_bytes, r.set_valid_bytes[CLV_SET_QUANT]);
 	}
 	/* the model's two layers are alike */
 	ck_assert_msg(2 * sources == from.sum.buffer_bytes && 2 * destinations == proved + 2 * more,
@@ -678,8 +699,7 @@ START_TEST(lets_the_model_pad)
 	make_model(&m, "qwen3_moe", 3584, 3072, 896, NVFP4);
 	m.intermediate_floor = 256;
 	c.padding = CLV_PADDING_MODEL;
-	ck_assert_msg(clv_backend_plan(&l, named("nvfp4-trtllm"), &m, &c, CLV_SET_QUANT, 0, &err), "%s",
-		      err.text);
+	ck_assert_msg(clv_backend_plan(&l, named("nvfp4-trtllm"), &m, &c, CLV_SET_QUANT, 0, &err), "%s", err.text);
 	is(&l, SOURCE, "w2_weight", "uint8", 896, 3584, 128, 0, 896 * 3584ull * 128);
 	is(&l, DEST, "w2_weight", "uint8", 896, 3584, 128, 0, 896 * 3584ull * 128);
 	ck_assert(get(&l, SOURCE, "w2_weight")->zeroed && !get(&l, DEST, "w2_weight")->zeroed);
@@ -688,7 +708,36 @@ START_TEST(lets_the_model_pad)
 }
 END_TEST
 
+/* gpt-oss over 16 ranks on Hopper: 90 groups of 32, six a rank, so that each has 192 of w2's columns, in 96 bytes, of which the
+ * layout makes 128; and of K, 1,440 bytes, 1,472. */
+START_TEST(measures_what_layouts_add)
+{
+	struct clv_model m;
+	struct clv_backend_layer l;
+	make_model(&m, "gpt_oss", 2880, 2880, 128, MXFP4);
+	plan(&l, "mxfp4-triton", &m, 16, false);
+	const struct clv_backend_buffer *w13 = get(&l, DEST, "w13_weight"), *w2 = get(&l, DEST, "w2_weight"),
+					*scale = get(&l, DEST, "w2_weight_scale");
+	ck_assert_uint_eq(w2->valid_bytes, 128 * 2880 * 96);
+	ck_assert_uint_eq(w2->layout_bytes, 128 * 2880 * 32);
+	ck_assert_uint_eq(w13->valid_bytes, 128 * 384 * 1440);
+	ck_assert_uint_eq(w13->layout_bytes, 128 * 384 * 32);
+	ck_assert_uint_eq(scale->valid_bytes, 128 * 2880 * 6);
+	ck_assert_uint_eq(scale->layout_bytes, 128 * (3072 * 8 - 2880 * 6));
+	ck_assert_uint_eq(l.share, 192);
+	plan(&l, "mxfp4-triton", &m, 8, false); /* twelve groups a rank, and six for the last */
+	ck_assert_uint_eq(l.share, 384);
+	struct clv_shard_config c = parallel(8, false);
+	struct clv_error err = {0};
+	ck_assert_msg(clv_backend_plan(&l, named("mxfp4-triton"), &m, &c, CLV_SET_QUANT, 7, &err), "%s", err.text);
+	ck_assert_uint_eq(l.share, 192);
+	ck_assert_uint_eq(get(&l, DEST, "w2_weight")->valid_bytes, 128 * 2880 * 96);
+	ck_assert_uint_eq(get(&l, DEST, "w2_weight")->layout_bytes, 0);
+	clv_model_free(&m);
+}
+END_TEST
+
 CHECK_MAIN("backend", knows_nvfp4_of_trtllm_for_all_models, knows_the_sizes_of_kimi_k3, knows_the_other_rows_of_nvfp4,
 	   knows_the_sizes_of_gpt_oss, knows_the_other_rows_of_mxfp4, knows_the_rows_of_fp8, knows_the_rows_of_bf16,
 	   knows_the_rows_of_integers, adds_up_or_refuses_any_sizes, sums_to_what_coverage_proves, lists_them,
-	   refuses_what_is_not_there, lets_the_model_pad)
+	   refuses_what_is_not_there, lets_the_model_pad, measures_what_layouts_add)

@@ -347,6 +347,22 @@ START_TEST(coverage)
 		cli_run("plan", "--model", model(K3), "--backend", "mxfp4-marlin", "--tp", "32", "--coverage", NULL);
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_ptr_nonnull(strstr(r.out, "\nProved: all 32 ranks together hold each element"));
+	/* what is proved is of the plan's own buffers, also where a layout rounds up: gpt-oss for Triton, w2's 96 to 128 */
+	doc = document(cli_run("plan", "--model", model("gpt-oss-120b-mxfp4"), "--backend", "mxfp4-triton", "--tp",
+			       "16", "--coverage", "--json", NULL),
+		       0);
+	const json_t *own = json_object_get(
+		named(json_object_get(json_array_get(json_object_get(json_object_get(doc, "coverage"), "proofs"), 1),
+				      "buffers"),
+		      "w2_weight"),
+		"converted");
+	ck_assert_int_eq(whole(own, "bytes"),
+			 16 * 36 * whole(named(json_object_get(doc, "buffers"), "w2_weight"), "bytes"));
+	ck_assert_int_eq(whole(own, "layout_bytes"), whole(own, "bytes") / 4);
+	ck_assert_int_eq(whole(own, "valid_bytes"), 36ll * 128 * 2880 * 1440);
+	ck_assert_int_eq(whole(own, "bytes"),
+			 whole(own, "valid_bytes") + whole(own, "tail_bytes") + whole(own, "layout_bytes"));
+	json_decref(doc);
 }
 END_TEST
 
@@ -367,6 +383,39 @@ START_TEST(two_kinds_of_layers)
 	struct cli_result r = cli_run("plan", "--model", model("interleaved"), "--backend", "fp8-marlin", NULL);
 	ck_assert_ptr_nonnull(
 		strstr(r.out, "2 of the 2 with experts for this backend, and 1 other which stays as loaded\n"));
+}
+END_TEST
+
+/* The warning counts what the figures count, which are of buffers that are there: not of layers that stay as they are, and with
+ * what layouts add. */
+START_TEST(padding_is_counted_once)
+{
+	static const struct {
+		const char *model, *backend, *tp;
+	} cases[] = {{"latent", "nvfp4-trtllm", "1"},
+		     {"gpt-oss-120b-mxfp4", "mxfp4-triton", "16"},
+		     {"kimi-k3-nvfp4", "nvfp4-cutlass", "16"},
+		     {K3, "mxfp4-marlin", "32"}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		json_t *doc = document(cli_run("plan", "--model", model(cases[i].model), "--backend", cases[i].backend,
+					       "--tp", cases[i].tp, "--json", NULL),
+				       0),
+		       *v;
+		size_t n;
+		char begin[128];
+		bool warned = false;
+		json_int_t padding = inner(doc, "padding", "bytes"), valid = inner(doc, "padding", "valid_bytes"),
+			   all = 0;
+		json_array_foreach(json_object_get(doc, "buffers"), n, v) all +=
+			strcmp(json_string_value(json_object_get(v, "kind")), "index") ? whole(v, "bytes") : 0;
+		ck_assert_int_eq(padding + valid, whole(doc, "layers_local") * all);
+		snprintf(begin, sizeof(begin), "%lld of the %lld bytes of experts are padding", (long long)padding,
+			 (long long)(padding + valid));
+		json_array_foreach(json_object_get(doc, "warnings"), n, v) warned |=
+			!strncmp(json_string_value(json_object_get(v, "text")), begin, strlen(begin));
+		ck_assert_msg(warned == (10 * padding > valid), "%s: %s", cases[i].model, begin);
+		json_decref(doc);
+	}
 }
 END_TEST
 
@@ -488,7 +537,9 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {json,     fits_or_not,         text,  file,          emits_a_history, all_ranks,
-				      coverage, two_kinds_of_layers, lists, refuses_usage, refuses_models};
+	const TTest *const tests[] = {json,     fits_or_not,         text,
+				      file,     emits_a_history,     all_ranks,
+				      coverage, two_kinds_of_layers, padding_is_counted_once,
+				      lists,    refuses_usage,       refuses_models};
 	return cli_suite("cli_plan", tests, CLV_ARRAY_LEN(tests));
 }

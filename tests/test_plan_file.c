@@ -126,7 +126,7 @@ START_TEST(what_is_wrong_is_named)
 		 "layers_local is 3: a whole number from 0 to 2 was expected"},
 		{"\"moe_layers\": 6, ", "", "moe_layers is missing: a whole number was expected"},
 		{"\"moe_layers\": 6", "\"moe_layers\": 1e3",
-		 "moe_layers is no whole number: a whole number from 1 to 1024"},
+		 "moe_layers is a number that is not whole: a whole number from 1 to 1024"},
 		{"\"moe_layers\": 6", "\"moe_layers\": 99999", "moe_layers is 99999: a whole number from 1 to 1024"},
 		{"\"moe_layers\": 6", "\"moe_layers\": -6", "moe_layers is -6: a whole number from 1 to 1024"},
 		{"\"experts_local\": 4", "\"experts_local\": 0", "experts_local is 0: a whole number from 1 to 16384"},

@@ -65,12 +65,13 @@ static json_t *buffers(struct maker *k, const struct clv_backend_buffer *b, uint
 
 /* ---- sizes ---- */
 
-static json_t *extent(struct maker *k, const struct clv_shard_extent *e)
+static json_t *intermediate(struct maker *k, const struct clv_backend_layer *l)
 {
+	const struct clv_shard_extent *n = &l->destination_shard.intermediate;
 	json_t *o = json_object();
-	set_bytes(k, o, "logical", e->logical);
-	set_bytes(k, o, "raw", e->raw);
-	set_bytes(k, o, "padded", e->padded);
+	set_bytes(k, o, "logical", n->logical);
+	set_bytes(k, o, "raw", l->share);
+	set_bytes(k, o, "padded", n->padded);
 	return o;
 }
 
@@ -82,12 +83,13 @@ static json_t *padding(struct maker *k, const struct clv_plan_rank *r)
 	set_text(k, o, "owner", clv_plan_owner_name(p->owner));
 	set_text(k, o, "padded_by", clv_backend_pads_name(r->layer.backend->pads));
 	set_bytes(k, o, "passed", p->passed);
-	set_bytes(k, o, "raw", s->intermediate.raw);
+	set_bytes(k, o, "raw", r->layer.share);
 	set_bytes(k, o, "padded", s->intermediate.padded);
 	set_bytes(k, o, "hidden_raw", s->hidden.raw);
 	set_bytes(k, o, "hidden_padded", s->hidden.padded);
 	set_bytes(k, o, "valid_bytes", p->valid_bytes);
 	set_bytes(k, o, "bytes", p->padding_bytes);
+	set_bytes(k, o, "layout_bytes", p->layout_bytes);
 	set(k, o, "percent", json_real(p->valid_bytes ? 100.0 * (double)p->padding_bytes / (double)p->valid_bytes : 0));
 	if (p->other_padded) {
 		other = json_object();
@@ -201,7 +203,7 @@ static void add_rank(struct maker *k, json_t *o, const struct clv_plan *p, const
 	set_bytes(k, o, "layers_local", l->rank.moe_layers[p->set]);
 	set_bytes(k, o, "kept_layers_local", clv_plan_kept_layers(p, r));
 	set(k, o, "layer_span", json_pack("[i,i]", (int)l->rank.layer_first, (int)l->rank.layer_end));
-	set(k, o, "intermediate", extent(k, &l->destination_shard.intermediate));
+	set(k, o, "intermediate", intermediate(k, l));
 	set(k, o, "padding", padding(k, r));
 	set_text(k, o, "row_order",
 		 clv_backend_order_name(l->order, p->config.timeline.model->gated,
@@ -238,7 +240,18 @@ static json_t *all_ranks(struct maker *k, const struct clv_plan *p)
 
 /* ---- the proof ---- */
 
-static json_t *figures(struct maker *k, const struct clv_coverage_figures *f)
+static json_t *sums(struct maker *k, const struct clv_plan_sum *s)
+{
+	json_t *o = json_object();
+	set_bytes(k, o, "bytes", s->bytes);
+	set_bytes(k, o, "valid_bytes", s->valid_bytes);
+	set_bytes(k, o, "tail_bytes", s->tail_bytes);
+	set_bytes(k, o, "layout_bytes", s->layout_bytes);
+	return o;
+}
+
+/* `own`: of the plan's buffers, or NULL. */
+static json_t *figures(struct maker *k, const struct clv_coverage_figures *f, const struct clv_plan_sum *own)
 {
 	json_t *o = json_object();
 	set_text(k, o, "name", f->name);
@@ -249,6 +262,8 @@ static json_t *figures(struct maker *k, const struct clv_coverage_figures *f)
 	set_bytes(k, o, "buffer_bytes", f->buffer_bytes);
 	set_bytes(k, o, "tails", f->tails);
 	set_bytes(k, o, "tail_bytes", f->tail_bytes);
+	if (own)
+		set(k, o, "converted", sums(k, own));
 	return o;
 }
 
@@ -265,7 +280,7 @@ static json_t *coverage(struct maker *k, const struct clv_plan *p)
 		set_text(k, proof, "buffers_of", x->converted ? "destination" : "source");
 		for (uint32_t b = 0; b < x->coverage.count; b++)
 			if (x->coverage.buffers[b].set == x->set)
-				append(k, of, figures(k, &x->coverage.buffers[b]));
+				append(k, of, figures(k, &x->coverage.buffers[b], x->converted ? &x->sums[b] : NULL));
 		set(k, proof, "buffers", of);
 		append(k, list, proof);
 	}

@@ -64,10 +64,10 @@ static void print_padding(const struct clv_plan *p, FILE *out)
 	const struct clv_plan_padding *pad = &r->padding;
 	const struct clv_shard *s = &r->layer.destination_shard;
 	const struct clv_backend *b = r->layer.backend;
-	char bytes[32], other[64], weights[64];
+	char bytes[32], layouts[32], other[64], weights[64];
 	fprintf(out,
 		"  intermediate %" PRIu64 ", of which the share of a rank is %" PRIu64 ", in buffers of %" PRIu64 "\n",
-		s->intermediate.logical, s->intermediate.raw, s->intermediate.padded);
+		s->intermediate.logical, r->layer.share, s->intermediate.padded);
 	fprintf(out, "  hidden       %" PRIu64, s->hidden.logical);
 	if (s->hidden.padded != s->hidden.logical)
 		fprintf(out, ", in buffers of %" PRIu64, s->hidden.padded);
@@ -81,9 +81,16 @@ static void print_padding(const struct clv_plan *p, FILE *out)
 	else
 		fprintf(out, "none: neither the model nor the backend pads\n");
 	if (pad->padding_bytes)
-		fprintf(out, "               %s on this rank, %.1f %% of what the checkpoint fills\n",
-			clv_size_print(pad->padding_bytes, bytes, sizeof(bytes)),
+		fprintf(out, "               %s on this rank",
+			clv_size_print(pad->padding_bytes, bytes, sizeof(bytes)));
+	if (pad->padding_bytes && pad->valid_bytes)
+		fprintf(out, ", %.1f %% of what the checkpoint fills",
 			100.0 * (double)pad->padding_bytes / (double)pad->valid_bytes);
+	if (pad->layout_bytes)
+		fprintf(out, "; %s of it where the backend's layouts round up",
+			clv_size_print(pad->layout_bytes, layouts, sizeof(layouts)));
+	if (pad->padding_bytes)
+		fprintf(out, "\n");
 	else if (pad->owner != CLV_OWNER_NOBODY)
 		fprintf(out, "               nothing is padded here\n");
 	if (pad->other_padded && pad->other_padded != s->intermediate.padded)
@@ -274,23 +281,31 @@ static void print_proof(const struct clv_plan *p, FILE *out)
 		return;
 	fputc('\n', out);
 	for (int pass = 0; clv_table_pass(&table, pass); pass++) {
-		static const char *const heads[] = {"coverage",           "elements", "copies",        "written",
-						    "bytes of all ranks", "tails",    "bytes of tails"};
+		static const char *const heads[] = {
+			"coverage",           "elements", "copies",         "written",
+			"bytes of all ranks", "tails",    "bytes of tails", "of layouts"};
 		for (size_t i = 0; i < CLV_ARRAY_LEN(heads); i++)
 			snprintf(cells[i], CELL, "%s", heads[i]);
-		clv_table_row(&table, cells, 7);
+		clv_table_row(&table, cells, 8);
 		for (uint32_t i = 0; i < p->proof_count; i++)
 			for (uint32_t b = 0; b < p->proofs[i].coverage.count; b++) {
-				const struct clv_coverage_figures *f = &p->proofs[i].coverage.buffers[b];
-				const uint64_t figures[] = {f->elements,     f->copies, f->written,
-							    f->buffer_bytes, f->tails,  f->tail_bytes};
-				if (f->set != p->proofs[i].set)
+				const struct clv_plan_proof *proof = &p->proofs[i];
+				const struct clv_coverage_figures *f = &proof->coverage.buffers[b];
+				const struct clv_plan_sum *own = &proof->sums[b];
+				bool converted = proof->converted;
+				const uint64_t figures[] = {f->elements,
+							    f->copies,
+							    f->written,
+							    converted ? own->bytes : f->buffer_bytes,
+							    f->tails,
+							    converted ? own->tail_bytes : f->tail_bytes,
+							    own->layout_bytes};
+				if (f->set != proof->set)
 					continue;
-				snprintf(cells[0], CELL, "  %s, %s", f->name,
-					 p->proofs[i].converted ? "converted" : "loaded");
+				snprintf(cells[0], CELL, "  %s, %s", f->name, converted ? "converted" : "loaded");
 				for (size_t n = 0; n < CLV_ARRAY_LEN(figures); n++)
 					snprintf(cells[n + 1], CELL, "%" PRIu64, figures[n]);
-				clv_table_row(&table, cells, 7);
+				clv_table_row(&table, cells, 8);
 			}
 	}
 	if (p->disproved.text[0])
@@ -299,7 +314,8 @@ static void print_proof(const struct clv_plan *p, FILE *out)
 		fprintf(out,
 			"Proved: all %" PRIu32
 			" rank%s together hold each element of the checkpoint as often as it has copies,\n"
-			"write nothing else, and every tail is zeros.\n",
+			"write nothing else, and every tail is zeros, as is what layouts add. Where in its buffer a layout "
+			"puts an\nelement is the backend's affair, and not proved.\n",
 			p->world, plural(p->world));
 }
 

@@ -192,6 +192,18 @@ static const char *scale_name(const struct clv_model *m, enum clv_model_format f
 	return format == CLV_FORMAT_FP8_BLOCK && !strcmp(m->quant.method, "fp8") ? "weight_scale_inv" : "weight_scale";
 }
 
+static const char *index_name(const struct clv_model *m)
+{
+	return is_compressed(m) ? "weight_g_idx" : "g_idx";
+}
+
+/* A conversion puts its results under the names that were loaded (replace_parameter(): fp8.py, auto_gptq.py, awq_marlin.py,
+ * compressed_tensors_moe_wna16_marlin.py), but for compressed-tensors' NVFP4, whose weight_packed becomes weight. */
+static const char *converted_weight_name(const struct clv_model *m, enum clv_model_format format)
+{
+	return format == CLV_FORMAT_NVFP4 ? "weight" : weight_name(m, format);
+}
+
 static struct clv_backend_matrix matrix_of(const struct clv_backend_layer *l, const struct clv_shard *s,
 					   const struct clv_shard_buffer *w, const struct clv_shard_buffer *scale)
 {
@@ -263,8 +275,7 @@ static void source_others(struct clv_backend_layer *l, bool w2)
 	uint64_t e = l->rank.expert_count, parts = clv_model_w13_parts(m);
 	uint64_t inputs = w2 ? s->intermediate.padded : s->hidden.padded, per = w2 ? 0 : parts;
 	if (format == CLV_FORMAT_INT && !is_awq(m)) {
-		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, is_compressed(m) ? "weight_g_idx" : "g_idx"), i32, e,
-			       inputs, 0, 0);
+		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, index_name(m)), i32, e, inputs, 0, 0);
 		clv_layout_set(next(l, true, CLV_BUFFER_INDEX, w2, "g_idx_sort_indices"), i32, e, inputs, 0, 0);
 	}
 	if (format == CLV_FORMAT_FP8_TENSOR)
@@ -279,6 +290,14 @@ static void source_others(struct clv_backend_layer *l, bool w2)
 	}
 }
 
+/* What the checkpoint fills of a destination, given a buffer of the shard that has it element by element, or by rows. */
+static void measure(const struct clv_backend_layer *l, struct clv_backend_buffer *b, const struct clv_shard_buffer *of)
+{
+	const struct clv_shard *s = &l->destination_shard;
+	uint64_t valid = clv_shard_valid(of, clv_shard_slice(s, of, l->rank.moe_tp_rank)), all = clv_shard_elements(of);
+	b->valid_bytes = (uint64_t)((unsigned __int128)(b->bytes - b->layout_bytes) * valid / all);
+}
+
 static void destination_matrix(struct clv_backend_layer *l, bool w2)
 {
 	const struct clv_backend *k = l->backend;
@@ -291,20 +310,28 @@ static void destination_matrix(struct clv_backend_layer *l, bool w2)
 	struct clv_backend_matrix x = matrix_of(l, s, w, scale);
 	uint64_t e = x.experts;
 
-	struct clv_backend_buffer *b = next(l, false, CLV_BUFFER_WEIGHT, w2, "weight");
+	struct clv_backend_buffer *b = next(l, false, CLV_BUFFER_WEIGHT, w2, converted_weight_name(m, x.format));
 	b->same = k->weights_same;
 	k->weights(&x, b);
 	b->shard_bytes = shard_bytes(l, w);
+	measure(l, b, w);
 	if (k->scales) {
-		b = next(l, false, CLV_BUFFER_SCALE, w2, "weight_scale");
+		b = next(l, false, CLV_BUFFER_SCALE, w2, scale_name(m, x.format));
 		b->same = k->scales_same;
 		k->scales(&x, b);
 		b->shard_bytes = scale ? shard_bytes(l, scale) : 0;
+		struct clv_shard_buffer rows = *w; /* a scale for all of a tensor, given to each row */
+		if (!scale) {
+			rows.cols = (struct clv_shard_extent){1, 1, 1};
+			rows.split = w2 ? CLV_SHARD_WHOLE : CLV_SHARD_ROWS;
+		}
+		measure(l, b, scale ? scale : &rows);
 	}
 	if (zero) {
 		b = next(l, false, CLV_BUFFER_ZERO, w2, "qzeros");
 		clv_layout_set(b, x.weight_dtype, e, zero->cols.padded, all_rows(zero) * x.bits / 32, 0);
 		b->shard_bytes = shard_bytes(l, zero);
+		measure(l, b, zero);
 	}
 	if (bias) {
 		static const struct clv_backend_dtype f32 = {"float32", 4};
@@ -313,11 +340,12 @@ static void destination_matrix(struct clv_backend_layer *l, bool w2)
 			       0);
 		b->same = k->bias == CLV_BIAS_SAME;
 		b->shard_bytes = shard_bytes(l, bias);
+		measure(l, b, bias);
 	}
 	if (m->quant.act_order && format_of(m, l->set) == CLV_FORMAT_INT) {
 		uint64_t inputs = w2 ? s->intermediate.padded : s->hidden.padded;
 		static const struct clv_backend_dtype i32 = {"int32", 4};
-		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, "g_idx"), i32, e, inputs, 0, 0);
+		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, index_name(m)), i32, e, inputs, 0, 0);
 		clv_layout_set(next(l, false, CLV_BUFFER_INDEX, w2, "g_idx_sort_indices"), i32, e, inputs, 0, 0);
 	}
 }
@@ -348,6 +376,9 @@ static bool add_up(struct clv_backend_layer *l, struct clv_error *err)
 					     path, b->name, b->shard_bytes, l->backend->name, b->bytes);
 		b->zeroed = b->same ? zeroed : b->zeroed || padded;
 		l->destination_bytes += b->bytes;
+		l->valid_bytes += b->valid_bytes;
+		l->padding_bytes += clv_backend_is_measured(b) ? b->bytes - b->valid_bytes : 0;
+		l->layout_bytes += b->layout_bytes;
 		l->same_bytes += b->same ? b->bytes : 0;
 	}
 	return true;
@@ -365,6 +396,9 @@ bool clv_backend_plan(struct clv_backend_layer *l, const struct clv_backend *bac
 		return clv_error_set(err, "rank %" PRIu32 " is not among the %" PRIu32 " ranks", rank,
 				     l->source_shard.world);
 	clv_shard_rank(&l->source_shard, rank, &l->rank);
+	l->share = clv_shard_slice(&l->destination_shard, find(&l->destination_shard.sets[set], CLV_ROLE_W13),
+				   l->rank.moe_tp_rank)
+			   .count;
 	l->order = model->interleaved ? backend->interleaved_order : backend->order;
 	for (int w2 = 0; w2 < 2; w2++)
 		source_matrix(l, w2);

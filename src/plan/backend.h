@@ -66,6 +66,10 @@ struct clv_backend_buffer {
 	uint64_t shape[4], stride[4]; /* in elements */
 	uint64_t bytes;
 	uint64_t shard_bytes; /* of these elements in shard.h's account, which knows no layout; 0: not in it */
+	/* Destinations with a part of shard.h's account, weights, scales, zero points and biases: bytes = valid_bytes + what
+	 * is padding of the shard + layout_bytes. */
+	uint64_t valid_bytes;  /* of what the checkpoint fills on this rank */
+	uint64_t layout_bytes; /* that the layout adds where it rounds up; zeros */
 	uint32_t alignment;   /* of its address */
 	bool zeroed;          /* must be zeros before it is filled: parts of it are padding that nothing writes */
 	bool same;            /* destinations: the source's own memory */
@@ -89,7 +93,7 @@ struct clv_backend_sizes {
 
 struct clv_backend;
 
-/* Sets dtype, shape and bytes, `zeroed` if it rounds up; dims 0: no such buffer. */
+/* Sets dtype, shape and bytes, `zeroed` and `layout_bytes` if it rounds up; dims 0: no such buffer. */
 typedef void clv_backend_layout(const struct clv_backend_matrix *matrix, struct clv_backend_buffer *out);
 /* What a row cannot say: refuses a model, or corrects its sizes. */
 typedef bool clv_backend_rule(const struct clv_backend *backend, const struct clv_model *model,
@@ -123,6 +127,12 @@ struct clv_backend {
 	bool global_scales;      /* the scalars of the inputs are of all experts, not only of the rank's */
 };
 
+/* Whether a destination has valid bytes and padding: scalars and the order of inputs have not. */
+static inline bool clv_backend_is_measured(const struct clv_backend_buffer *b)
+{
+	return b->kind <= CLV_BUFFER_BIAS;
+}
+
 struct clv_backend_layer {
 	const struct clv_backend *backend;
 	uint32_t set; /* CLV_SET_QUANT or CLV_SET_PLAIN */
@@ -133,6 +143,9 @@ struct clv_backend_layer {
 	uint32_t source_count, destination_count;
 	uint64_t source_bytes, destination_bytes;
 	uint64_t same_bytes; /* in both sums, but there only once */
+	uint64_t share;      /* of the intermediate size that this rank reads; raw of the shard is the mean of all */
+	/* Of one layer's destinations: what the checkpoint fills, and what is padding; of that, the layouts'. */
+	uint64_t valid_bytes, padding_bytes, layout_bytes;
 };
 
 /* The i-th backend, in the order of lists; NULL: there are no more. */

@@ -21,6 +21,13 @@ void clv_layout_set(struct clv_backend_buffer *out, struct clv_backend_dtype dty
 	out->bytes = stride * dtype.bytes;
 }
 
+/* The buffer has more than the values that it would have if nothing were rounded up. */
+static void rounded_up(struct clv_backend_buffer *out, uint64_t values)
+{
+	out->layout_bytes = out->bytes - values * out->dtype.bytes;
+	out->zeroed = out->layout_bytes > 0;
+}
+
 /* As PyTorch holds it: two values of 4 bits in a byte, integers in int32. */
 struct clv_backend_dtype clv_layout_dtype(enum clv_model_dtype dtype)
 {
@@ -59,7 +66,7 @@ void clv_layout_hopper(const struct clv_backend_matrix *m, struct clv_backend_bu
 {
 	uint64_t cols = m->cols * m->bits / 8;
 	clv_layout_set(out, u8, m->experts, round_up(cols, 64), m->rows, 0);
-	out->zeroed = cols % 64;
+	rounded_up(out, m->experts * m->rows * cols);
 }
 
 /* ---- scales ---- */
@@ -82,7 +89,7 @@ void clv_layout_rows_128x4(const struct clv_backend_matrix *m, struct clv_backen
 void clv_layout_swizzled_128x4(const struct clv_backend_matrix *m, struct clv_backend_buffer *out)
 {
 	clv_layout_set(out, m->scale_dtype, m->experts, round_up(m->scale_rows, 128), round_up(m->scale_cols, 4), 0);
-	out->zeroed = m->scale_rows % 128 || m->scale_cols % 4;
+	rounded_up(out, m->experts * m->scale_rows * m->scale_cols);
 }
 
 void clv_layout_sm90_interleaved(const struct clv_backend_matrix *m, struct clv_backend_buffer *out)
@@ -112,7 +119,8 @@ static void ue8m0(struct clv_backend_buffer *out, uint64_t experts, uint64_t row
 	out->stride[1] = 1;
 	out->stride[2] = stride;
 	out->bytes = experts * words * stride * i32.bytes;
-	out->zeroed = cols % 4 || rows % 4;
+	out->layout_bytes = out->bytes - experts * rows * cols; /* four in a word */
+	out->zeroed = out->layout_bytes > 0;
 }
 
 void clv_layout_ue8m0_packed(const struct clv_backend_matrix *m, struct clv_backend_buffer *out)
@@ -129,7 +137,7 @@ void clv_layout_ue8m0_of_blocks(const struct clv_backend_matrix *m, struct clv_b
 void clv_layout_hopper_scales(const struct clv_backend_matrix *m, struct clv_backend_buffer *out)
 {
 	clv_layout_set(out, u8, m->experts, round_up(m->scale_cols, 4) * 32, round_up(m->scale_rows, 256) / 32, 0);
-	out->zeroed = m->scale_cols % 4 || m->scale_rows % 256;
+	rounded_up(out, m->experts * m->scale_rows * m->scale_cols);
 }
 
 const char *clv_layout_name(clv_backend_layout *layout)

@@ -20,7 +20,7 @@ static inline const char *clv_json_kind(const json_t *value)
 	case JSON_INTEGER:
 		return "a whole number";
 	case JSON_REAL:
-		return "no whole number";
+		return "a number that is not whole";
 	case JSON_TRUE:
 	case JSON_FALSE:
 		return "true or false";

@@ -439,32 +439,81 @@ static bool read_config(struct clv_model *m, json_t *config, json_t *hf, const c
 
 /* ---- texts and files ---- */
 
-static json_t *load(const char *path, const char *text, size_t len, struct clv_error *err)
+static bool is_between(char c)
 {
+	return c && strchr(" \t\r\n,:[]{}", c);
+}
+
+/* Python's json writes and reads numbers that JSON has not. They become ones of the same length that are not whole either, so
+ * that positions in messages stay right, and a field that is used is refused by its name. */
+static void replace_not_finite(char *text, size_t len)
+{
+	static const struct {
+		const char *from, *to;
+	} words[] = {{"NaN", "0.5"}, {"-Infinity", "-0.500000"}, {"Infinity", "0.500000"}};
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"') /* to the end of the string */
+			for (i++; i < len && text[i] != '"'; i++)
+				i += text[i] == '\\';
+		for (size_t k = 0; i < len && k < CLV_ARRAY_LEN(words); k++) {
+			size_t n = strlen(words[k].from);
+			if (n <= len - i && !memcmp(text + i, words[k].from, n) && i && is_between(text[i - 1]) &&
+			    i + n < len && is_between(text[i + n]))
+				memcpy(text + i, words[k].to, n);
+		}
+	}
+}
+
+/* As Python reads it. *twice: a line with a key that an object has already; the last one counts. */
+static json_t *load(const char *path, const char *text, size_t len, int *twice, struct clv_error *err)
+{
+	static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, that some editors write */
 	json_error_t where;
-	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
+	size_t skip = len >= 3 && !memcmp(text, mark, 3) ? 3 : 0;
+	char *copy = malloc(len + 1);
+	if (!copy) {
+		clv_error_set(err, "%s: host memory is out", path);
+		return NULL;
+	}
+	len -= skip;
+	memcpy(copy, text + skip, len);
+	replace_not_finite(copy, len);
+	json_t *v = json_loadb(copy, len, JSON_REJECT_DUPLICATES, &where);
+	*twice = !v && json_error_code(&where) == json_error_duplicate_key ? where.line : 0;
+	if (*twice)
+		v = json_loadb(copy, len, 0, &where);
+	free(copy);
 	if (!v)
-		clv_error_at(err, path, where.position > 0 ? (uint64_t)where.position : 0, "line %d: %s", where.line,
-			     where.text);
+		clv_error_at(err, path, where.position > 0 ? (uint64_t)where.position + skip : 0, "line %d: %s",
+			     where.line, where.text);
 	return v;
+}
+
+static bool note_twice(struct clv_model *m, const char *path, int line, struct clv_error *err)
+{
+	return !line ||
+	       clv_model_note(m, err, "%s: line %d: this key is there for the second time; the last one counts, as in Python",
+			      path, line);
 }
 
 bool clv_model_parse(struct clv_model *m, const char *path, const char *config, size_t config_len,
 		     const char *quant_path, const char *quant, size_t quant_len, struct clv_error *err)
 {
 	json_t *root = NULL, *hf = NULL;
+	int twice[2] = {0};
 	bool good = false;
 	memset(m, 0, sizeof(*m));
 	m->path = strdup(path);
 	if (!m->path)
 		return clv_error_set(err, "%s: host memory is out", path);
-	root = load(path, config, config_len, err);
+	root = load(path, config, config_len, &twice[0], err);
 	if (root && quant)
-		hf = load(quant_path, quant, quant_len, err);
+		hf = load(quant_path, quant, quant_len, &twice[1], err);
 	if (hf && !json_is_object(hf))
 		clv_error_set(err, "%s: this is %s, not an object", quant_path, clv_json_kind(hf));
 	else if (root && (hf || !quant))
-		good = read_config(m, root, hf, quant_path, err);
+		good = note_twice(m, path, twice[0], err) && note_twice(m, quant_path, twice[1], err) &&
+		       read_config(m, root, hf, quant_path, err);
 	json_decref(root);
 	json_decref(hf);
 	if (!good)

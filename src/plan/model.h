@@ -4,7 +4,8 @@
  * immutable once read, no lock.
  *
  * Reading is strict: a field that decides a size is there, whole and plausible, or the file is refused with the names that
- * were looked for. Where every engine fills a gap in the same way, that is done, and said in `notes`.
+ * were looked for. Where every engine fills a gap in the same way, that is done, and said in `notes`. Texts are read as Python's
+ * json does: with NaN and Infinity, with a byte order mark, and of a key that is there twice the last one.
  *
  * Sources of the rules: the families of fields are those of vLLM, benchmarks/kernels/benchmark_moe.py, and of Hugging
  * Face's configuration classes; the keys of quantization those of vLLM, model_executor/layers/quantization/modelopt.py,

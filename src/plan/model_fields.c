@@ -36,7 +36,7 @@ static bool whole(const struct clv_fields *f, const struct clv_field *field, con
 		  uint32_t *value)
 {
 	if (!json_is_integer(v))
-		return clv_error_set(f->err, "%s: %s%s, %s, is %s, not a whole number", f->file, f->where, name,
+		return clv_error_set(f->err, "%s: %s%s, %s, must be a whole number, and is %s", f->file, f->where, name,
 				     field->what, clv_json_kind(v));
 	json_int_t n = json_integer_value(v);
 	if (n < (json_int_t)field->min || n > (json_int_t)field->max)

@@ -1,25 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 #include "model_names.h"
+#include "model_pattern.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_MAX_LEN 160
-#define PATTERN_MAX 512 /* of a regular expression; libc's compiler recurses */
+#define NAME_LEN 160
 #define MATRICES_MAX 3
+#define NAMES_MAX 6                                /* under which the experts of a layer may go */
+#define KINDS_MAX (NAMES_MAX * (1 + MATRICES_MAX)) /* at most 32: they are bits */
+#define DIGITS_MAX 4                               /* of a layer's number */
+#define NUMBERS_MAX (10 + 100 + 1000 + 10000)      /* with so many digits */
+#define NUMBER_LEN 12
+#define ALL_DIGITS ((1u << 10) - 1) /* as bits */
+#define DIGITS "0123456789"
+#define ANY_DIGIT "[0-9]" /* which tells no digits apart */
 
-enum entry_kind { ENTRY_PLAIN, ENTRY_WILDCARD, ENTRY_RE };
+_Static_assert(CLV_MODEL_LAYERS_MAX <= 10000, "a layer's number has at most DIGITS_MAX digits");
 
-struct entry {
-	const char *text;
-	enum entry_kind kind;
-	bool numbered; /* it has a digit, so layers differ under it */
-	regex_t re;    /* of ENTRY_RE */
+/* A name of experts, without the layer's number: of the experts as a whole, or of one matrix of expert 0. */
+struct kind {
+	char head[NAME_LEN / 2], tail[NAME_LEN / 2];
+	bool whole;
 };
 
 struct clv_names {
@@ -27,330 +33,428 @@ struct clv_names {
 	const char *where;
 	struct clv_error *err;
 	enum clv_names_language language;
-	json_t *set;           /* EQUAL_OR_RE: the plain entries that name experts, as keys */
-	struct entry *entries; /* the others; in other languages all that can concern experts */
-	size_t count;
-	uint32_t numbered; /* how many of them are */
-	struct {
-		bool known;
-		enum clv_names_verdict verdict;
-		const char *which;
-	} by_digits[8]; /* if none is numbered: the verdict for layers with so many digits */
+	uint64_t budget;              /* clv_pattern_match() */
+	struct kind kinds[KINDS_MAX]; /* by matrix, the experts as a whole first, and then by name */
+	uint32_t kind_count, name_count, matrices;
+	uint32_t digits; /* that the number of the last layer has */
+	json_t *set;     /* entries that are names, as keys */
+	struct found {
+		uint32_t kinds;    /* that are meant, as bits */
+		uint32_t first;    /* of them */
+		const char *which; /* the first entry that means it */
+	} * layers;
 };
 
 /* ---- the names ---- */
 
-bool clv_names_of_experts(const struct clv_model *m, uint32_t i, uint32_t layer, uint32_t matrix, char *buf, size_t len,
-			  uint32_t *matrices)
+static void list_kinds(struct clv_names *n)
 {
 	static const char *const usual[] = {"model", "language_model.model", "model.language_model"};
 	static const char *const nemotron[] = {"backbone", "model"};
 	static const struct {
 		const char *name, *matrices[MATRICES_MAX];
-	} blocks[] = {{"mlp", {"gate_proj", "up_proj", "down_proj"}},
-		      {"block_sparse_moe", {"w1", "w3", "w2"}},
-		      {"feed_forward", {"gate_proj", "up_proj", "down_proj"}},
-		      {"mixer", {"up_proj", "down_proj"}}};
-	bool hybrid = !strncmp(m->type, "nemotron", 8);
+		uint32_t count;
+	} blocks[] = {{"mlp", {"gate_proj", "up_proj", "down_proj"}, 3},
+		      {"block_sparse_moe", {"w1", "w3", "w2"}, 3},
+		      {"feed_forward", {"gate_proj", "up_proj", "down_proj"}, 3},
+		      {"mixer", {"up_proj", "down_proj"}, 2}};
+	const char *type = n->m->type;
+	bool hybrid = !strncmp(type, "nemotron", 8);
 	const char *const *prefixes = hybrid ? nemotron : usual;
 	uint32_t prefix_count = hybrid ? CLV_ARRAY_LEN(nemotron) : CLV_ARRAY_LEN(usual);
-	uint32_t block_first = hybrid ? 3 : !strncmp(m->type, "llama4", 6) ? 2 : 0;
-	uint32_t block_count = block_first ? 1 : 2;
-	if (i >= prefix_count * block_count)
+	uint32_t first = hybrid ? 3 : !strncmp(type, "llama4", 6) ? 2 : 0, end = first ? first + 1 : 2;
+	n->name_count = prefix_count * (end - first);
+	n->matrices = blocks[first].count; /* of all that are tried */
+	for (uint32_t matrix = 0; matrix <= n->matrices; matrix++)
+		for (uint32_t b = first; b < end; b++)
+			for (uint32_t p = 0; p < prefix_count; p++) {
+				struct kind *k = &n->kinds[n->kind_count++];
+				k->whole = !matrix;
+				snprintf(k->head, sizeof(k->head), "%s.layers.", prefixes[p]);
+				snprintf(k->tail, sizeof(k->tail), matrix ? ".%s.experts.0.%s" : ".%s.experts",
+					 blocks[b].name, matrix ? blocks[b].matrices[matrix - 1] : "");
+			}
+}
+
+static void print_name(char name[NAME_LEN], const struct kind *k, const char *number)
+{
+	size_t head = strlen(k->head), digits = strlen(number), tail = strlen(k->tail);
+	memcpy(name, k->head, head);
+	memcpy(name + head, number, digits);
+	memcpy(name + head + digits, k->tail, tail + 1);
+}
+
+static const char *print_number(char number[NUMBER_LEN], uint32_t layer)
+{
+	snprintf(number, NUMBER_LEN, "%" PRIu32, layer);
+	return number;
+}
+
+static void note_found(struct clv_names *n, uint32_t layer, uint32_t kind, const char *entry)
+{
+	struct found *f = &n->layers[layer];
+	if (!f->kinds || kind < f->first) {
+		f->first = kind;
+		f->which = entry;
+	}
+	f->kinds |= 1u << kind;
+}
+
+static bool is_found(const struct clv_names *n, uint32_t layer, uint32_t kind)
+{
+	return n->layers[layer].kinds >> kind & 1;
+}
+
+static bool has_experts(const struct clv_names *n, uint32_t layer)
+{
+	return n->m->layer[layer] & CLV_LAYER_EXPERTS;
+}
+
+/* ---- one entry ---- */
+
+enum entry_kind { ENTRY_NAME, ENTRY_PART, ENTRY_WILDCARD, ENTRY_RE };
+
+struct entry {
+	const char *text; /* of ENTRY_RE without "re:" */
+	enum entry_kind kind;
+	struct clv_pattern *re;
+};
+
+static bool refuse(const struct clv_names *n, const char *text, const char *why)
+{
+	return clv_error_set(n->err, "%s: %s has \"%.200s\", and whether that means experts cannot be told: %s",
+			     n->m->path, n->where, text, why);
+}
+
+/* ENTRY_NAME also for one that cannot concern experts. */
+static enum entry_kind kind_of(enum clv_names_language language, const char *text)
+{
+	switch (language) {
+	case CLV_NAMES_EQUAL_OR_RE:
+		return strncmp(text, "re:", 3) ? ENTRY_NAME : ENTRY_RE;
+	case CLV_NAMES_WILDCARD:
+		return strpbrk(text, "*?[") ? ENTRY_WILDCARD : ENTRY_PART;
+	case CLV_NAMES_KEYS:
+		return strchr(text, '*') ? ENTRY_WILDCARD : ENTRY_NAME;
+	case CLV_NAMES_EXPERTS:
+		return strstr(text, "experts") && !strstr(text, "shared_expert") ? ENTRY_PART : ENTRY_NAME;
+	default:
+		return ENTRY_PART;
+	}
+}
+
+/* Does an entry mean this name? `whole`: the name is that of the experts as a whole. */
+static enum clv_pattern_answer means(struct clv_names *n, const struct entry *e, const char *name, bool whole,
+				     const char **why)
+{
+	bool yes = false;
+	if (e->kind == ENTRY_RE)
+		return clv_pattern_match(e->re, name, &n->budget, why);
+	switch (n->language) {
+	case CLV_NAMES_WILDCARD:
+		yes = !strcmp(e->text, name) || (whole && strstr(name, e->text)) ||
+		      (e->kind == ENTRY_WILDCARD && !fnmatch(e->text, name, FNM_NOESCAPE));
+		break;
+	case CLV_NAMES_KEYS:
+		yes = !fnmatch(e->text, name, FNM_NOESCAPE);
+		break;
+	case CLV_NAMES_EXPERTS:
+		yes = whole && (strstr(e->text, name) || strstr(name, e->text));
+		break;
+	default:
+		yes = whole && strstr(name, e->text);
+	}
+	return yes ? CLV_PATTERN_YES : CLV_PATTERN_NO;
+}
+
+/* ---- what looks alike to an entry ---- */
+
+/* A group with a question mark that asks for what is in it, or for the contrary, but then of no digits. */
+static bool group_is_plain(const char *p)
+{
+	size_t inside = strcspn(p + 1, "()");
+	return strchr(":=", p[2]) || !strncmp(p, "(?<=", 4) ||
+	       ((p[2] == '!' || !strncmp(p, "(?<!", 4)) && p[1 + inside] == ')' && strcspn(p, DIGITS) > inside);
+}
+
+/* Whether each digit in the text stands for itself where a digit may be, or in brackets for what may be there. */
+static bool digits_are_plain(const struct entry *e)
+{
+	if (strstr(e->text, "[!") || strstr(e->text, "[^"))
 		return false;
-	uint32_t block = block_first + i / prefix_count;
-	*matrices = 0;
-	while (*matrices < MATRICES_MAX && blocks[block].matrices[*matrices])
-		(*matrices)++;
-	int n = snprintf(buf, len, "%s.layers.%" PRIu32 ".%s.experts", prefixes[i % prefix_count], layer,
-			 blocks[block].name);
-	if (matrix && n > 0 && (size_t)n < len)
-		snprintf(buf + n, len - (size_t)n, ".0.%s", blocks[block].matrices[matrix - 1]);
+	for (const char *p = e->text; e->kind == ENTRY_RE && *p; p++) {
+		if (*p == '(' && (p[1] == '*' || (p[1] == '?' && !group_is_plain(p))))
+			return false;
+		if (*p == '\\' && p[1] && isalnum((unsigned char)*++p) && !strchr("dDwWsSbB", *p))
+			return false;
+	}
 	return true;
 }
 
-/* ---- regular expressions ---- */
-
-/* Python's syntax in POSIX's extended one, anchored where re.match() is. NULL on success, else what is not understood. What
- * could make libc's compiler need much memory or time is not let through: back references, more than one counted repeat. */
-static const char *translate(const char *p, char *out, size_t len)
+/* The digits that the entry tells apart from others, as bits. */
+static unsigned digits_of(const struct entry *e, bool plain)
 {
-	size_t n = 0;
-	bool bracket = false, counted = false;
-	if (strlen(p) > PATTERN_MAX)
-		return "it is too long";
-#define PUT(c)                                                                                                         \
-	do {                                                                                                           \
-		if (n + 2 >= len)                                                                                      \
-			return "it is too long";                                                                       \
-		out[n++] = (c);                                                                                        \
-	} while (0)
-#define PUTS(s)                                                                                                        \
-	for (const char *s_ = (s); *s_; s_++)                                                                          \
-	PUT(*s_)
-	PUT('^');
-	PUT('(');
-	for (; *p; p++) {
-		if (*p == '\\') {
-			p++;
-			if (*p == 'd')
-				PUTS(bracket ? "0-9" : "[0-9]");
-			else if (*p == 'w')
-				PUTS(bracket ? "A-Za-z0-9_" : "[A-Za-z0-9_]");
-			else if (ispunct((unsigned char)*p) && !bracket) {
-				PUT('\\');
-				PUT(*p);
-			} else if (*p == '.' || *p == '_' || *p == '/')
-				PUT(*p);
-			else
-				return "it has an escape that is not known here";
-		} else if (bracket) {
-			if (*p == '[')
-				return "it has a bracket within brackets";
-			bracket = *p != ']';
-			PUT(*p);
-		} else if (*p == '[') {
-			bracket = true;
-			PUT(*p);
-			if (p[1] == '^')
-				PUT(*++p);
-			if (p[1] == ']')
-				return "it has brackets that begin with a bracket";
-		} else if (*p == '(' && p[1] == '?') {
-			if (p[2] != ':')
-				return "it looks around, or has a group of a kind that is not known here";
-			PUT('(');
-			p += 2;
-		} else if (*p == '{') {
-			unsigned lo, hi;
-			int used = 0;
-			if (counted || ((sscanf(p, "{%2u}%n", &lo, &used) < 1 || !used) &&
-					(sscanf(p, "{%2u,%2u}%n", &lo, &hi, &used) < 2 || !used)))
-				return "it has repeats that are not known here";
-			counted = true;
-			PUT(*p);
-		} else {
-			PUT(*p);
-			if (strchr("*+?}", *p) && p[1] == '?') /* reluctant, which only matters to what is captured */
-				p++;
+	unsigned digits = 0;
+	bool brackets = false;
+	for (const char *p = e->text; *p; p++) {
+		if (!strncmp(p, ANY_DIGIT, strlen(ANY_DIGIT))) {
+			p += strlen(ANY_DIGIT) - 1;
+			continue;
 		}
+		brackets |= *p == '[';
+		digits |= isdigit((unsigned char)*p) ? 1u << (*p - '0') : 0;
 	}
-#undef PUTS
-#undef PUT
-	out[n++] = ')';
-	out[n] = 0;
-	return bracket ? "a bracket is not closed" : NULL;
+	return digits && (brackets || !plain) ? ALL_DIGITS : digits; /* there may be ranges */
 }
 
-static bool in_any_name(const struct clv_model *m, const char *word)
+/* All digits are made 0. The numbers of counted repeats are not what is matched. */
+static void forget_digits(char *text, bool is_re)
 {
-	char name[NAME_MAX_LEN];
-	uint32_t matrices;
-	for (uint32_t i = 0; clv_names_of_experts(m, i, 0, 0, name, sizeof(name), &matrices); i++) {
-		for (uint32_t k = 0; k <= matrices; k++) {
-			clv_names_of_experts(m, i, 0, k, name, sizeof(name), &matrices);
-			if (strstr(name, word))
-				return true;
-		}
+	for (char *p = text; *p; p++) {
+		if (is_re && *p == '{')
+			p += strcspn(p, "}") - (strchr(p, '}') == NULL);
+		else if (isdigit((unsigned char)*p))
+			*p = '0';
 	}
-	return false;
 }
 
-/* Whether a pattern asks for a word, such as self_attn, that no name of experts has. Most do, and matching each of them with
- * each layer's names takes longer than all the rest. Words are of letters, outside of groups and where there is no choice. */
-static bool hopeless(const struct clv_model *m, const char *pattern)
+/* Numbers that only differ in digits that are not told apart have the same class, below NUMBERS_MAX. */
+static uint32_t class_of(const char *number, unsigned told)
 {
-	if (strpbrk(pattern, "|("))
-		return false;
-	for (const char *p = pattern; *p; p++) {
-		char word[64];
-		size_t n = 0;
-		if (*p == '[')
-			p += strcspn(p, "]");
-		else if (*p == '\\' && p[1])
-			p++;
-		else
-			while (n + 1 < sizeof(word) && (isalpha((unsigned char)p[n]) || p[n] == '_'))
-				n++;
-		if (!*p)
-			break;
-		memcpy(word, p, n);
-		word[n && p[n] && strchr("*?{", p[n]) ? n - 1 : n] = 0; /* the last letter may be absent */
-		if (word[0] && !in_any_name(m, word))
-			return true;
-		p += n ? n - 1 : 0;
+	uint32_t value = 0, before = 0, of_length = 10;
+	char other = '0';
+	while (told >> (other - '0') & 1)
+		other++;
+	for (const char *p = number; *p; p++) {
+		value = value * 10 + (uint32_t)((told >> (*p - '0') & 1 ? *p : other) - '0');
+		if (p[1]) {
+			before += of_length;
+			of_length *= 10;
+		}
 	}
-	return false;
+	return before + value;
 }
 
-static bool compile(struct clv_names *names, struct entry *e, const char *pattern)
+/* The layers whose numbers have so many digits. */
+static void layers_of(const struct clv_names *n, uint32_t digits, uint32_t *first, uint32_t *end)
 {
-	char posix[2 * PATTERN_MAX];
-	const char *wrong = translate(pattern, posix, sizeof(posix));
-	if (!wrong) {
-		if (!regcomp(&e->re, posix, REG_EXTENDED | REG_NOSUB)) {
-			e->kind = ENTRY_RE;
-			return true;
+	static const uint32_t tens[] = {0, 10, 100, 1000, 10000};
+	*first = tens[digits - 1];
+	*end = (uint32_t)clv_min_u64(tens[digits], n->m->layers);
+}
+
+static bool meet_layers(struct clv_names *n, const struct entry *e, const char *text, unsigned told, uint32_t kind,
+			uint32_t first, uint32_t end, const char **why)
+{
+	uint8_t known[NUMBERS_MAX] = {0};
+	char number[NUMBER_LEN], name[NAME_LEN];
+	bool all_told = told == ALL_DIGITS;
+	for (uint32_t l = first; l < end; l++) {
+		if (!has_experts(n, l) || is_found(n, l, kind))
+			continue;
+		uint8_t *answer = &known[all_told ? l : class_of(print_number(number, l), told)];
+		if (!*answer) {
+			print_name(name, &n->kinds[kind], print_number(number, l));
+			enum clv_pattern_answer a = means(n, e, name, n->kinds[kind].whole, why);
+			if (a == CLV_PATTERN_TOO_MUCH)
+				return false;
+			*answer = (uint8_t)(1 + a);
 		}
-		wrong = "it is no regular expression";
+		if (*answer == 1 + CLV_PATTERN_YES)
+			note_found(n, l, kind, text);
 	}
-	return clv_error_set(names->err, "%s: %s has \"%.200s\", and whether that means experts cannot be told: %s",
-			     names->m->path, names->where, e->text, wrong);
+	return true;
+}
+
+/* `rough`: the entry without what tells digits apart, NULL: as it is not known. */
+static bool meet(struct clv_names *n, const struct entry *e, const struct entry *rough, const char *text, unsigned told,
+		 const char **why)
+{
+	char name[NAME_LEN];
+	for (uint32_t digits = 1; digits <= n->digits; digits++) {
+		uint32_t first, end;
+		layers_of(n, digits, &first, &end);
+		for (uint32_t k = 0; k < n->kind_count; k++) {
+			enum clv_pattern_answer a = CLV_PATTERN_YES;
+			if (rough) {
+				print_name(name, &n->kinds[k], "0000" + DIGITS_MAX - digits);
+				if (told)
+					forget_digits(name, false);
+				a = means(n, rough, name, n->kinds[k].whole, why);
+			}
+			if (a == CLV_PATTERN_TOO_MUCH)
+				return false;
+			if (a == CLV_PATTERN_NO)
+				continue;
+			if (told) {
+				if (!meet_layers(n, e, text, told, k, first, end, why))
+					return false;
+				continue;
+			}
+			for (uint32_t l = first; l < end; l++)
+				if (has_experts(n, l) && !is_found(n, l, k))
+					note_found(n, l, k, text);
+		}
+	}
+	return true;
+}
+
+static bool take(struct clv_names *n, const char *text)
+{
+	struct entry e = {.text = text, .kind = kind_of(n->language, text)}, rough;
+	char why_not[256];
+	const char *why = why_not;
+	char *without = NULL;
+	if (e.kind == ENTRY_NAME)
+		return true;
+	if (strlen(text) > CLV_PATTERN_MAX)
+		return refuse(n, text, "it is too long");
+	if (e.kind == ENTRY_RE) {
+		e.text += 3;
+		e.re = clv_pattern_make(e.text, why_not, sizeof(why_not));
+		if (!e.re)
+			return refuse(n, text, why_not);
+	}
+	bool plain = digits_are_plain(&e);
+	unsigned told = digits_of(&e, plain);
+	if (e.re && clv_pattern_refers_back(e.re))
+		told = ALL_DIGITS;
+	rough = e;
+	bool ok = true;
+	if (told && plain) {
+		without = strdup(e.text);
+		ok = without != NULL;
+		if (ok)
+			forget_digits(without, e.kind == ENTRY_RE);
+		rough.text = without;
+		rough.re = ok && e.re ? clv_pattern_make(without, why_not, sizeof(why_not)) : NULL;
+		ok = ok && (!e.re || rough.re);
+	}
+	ok = ok ? meet(n, &e, told && !plain ? NULL : &rough, text, told, &why) || refuse(n, text, why)
+		: refuse(n, text, "host memory is out");
+	if (rough.re != e.re)
+		clv_pattern_free(rough.re);
+	clv_pattern_free(e.re);
+	free(without);
+	return ok;
 }
 
 /* ---- the list ---- */
 
-/* An entry of the list: into the set, into entries, or nowhere. */
-static bool take(struct clv_names *names, const char *text)
+/* Names, which need no comparison: those of experts as a whole, and of the matrices of expert 0. */
+static bool take_name(struct clv_names *n, const char *text)
 {
-	struct entry *e = &names->entries[names->count];
-	*e = (struct entry){.text = text};
-	switch (names->language) {
-	case CLV_NAMES_EQUAL_OR_RE:
-		if (strncmp(text, "re:", 3))
-			return !strstr(text, "experts") || !json_object_set_new(names->set, text, json_true()) ||
-			       clv_error_set(names->err, "%s: host memory is out, or %s is not UTF-8", names->m->path,
-					     names->where);
-		if (!compile(names, e, text + 3))
-			return false;
-		if (hopeless(names->m, text + 3)) {
-			regfree(&e->re);
-			return true;
+	size_t len = strlen(text);
+	if ((n->language != CLV_NAMES_EQUAL_OR_RE && n->language != CLV_NAMES_KEYS) ||
+	    kind_of(n->language, text) != ENTRY_NAME)
+		return true;
+	if (!strstr(text, ".experts.0.") && (len < 8 || strcmp(text + len - 8, ".experts")))
+		return true;
+	return !json_object_set_new(n->set, text, json_true()) ||
+	       clv_error_set(n->err, "%s: host memory is out", n->m->path);
+}
+
+static void meet_names(struct clv_names *n)
+{
+	char number[NUMBER_LEN], name[NAME_LEN];
+	for (uint32_t l = 0; l < n->m->layers && json_object_size(n->set); l++) {
+		print_number(number, l);
+		for (uint32_t k = 0; k < n->kind_count && has_experts(n, l); k++) {
+			print_name(name, &n->kinds[k], number);
+			void *at = json_object_iter_at(n->set, name);
+			if (at)
+				note_found(n, l, k, json_object_iter_key(at));
 		}
-		break;
-	case CLV_NAMES_WILDCARD:
-		e->kind = strpbrk(text, "*?[") ? ENTRY_WILDCARD : ENTRY_PLAIN;
-		break;
-	case CLV_NAMES_EXPERTS:
-		if (!strstr(text, "experts") || strstr(text, "shared_expert"))
-			return true;
-		break;
-	case CLV_NAMES_PART:
-		break;
 	}
-	e->numbered = strpbrk(text, "0123456789") || (e->kind == ENTRY_RE && strstr(text, "\\d"));
-	names->numbered += e->numbered;
-	names->count++;
+}
+
+static bool each_text(struct clv_names *n, json_t *list, bool (*visit)(struct clv_names *n, const char *text))
+{
+	const char *key;
+	size_t i;
+	json_t *v;
+	json_object_foreach(list, key, v)
+	{
+		if (!visit(n, key))
+			return false;
+	}
+	json_array_foreach(list, i, v)
+	{
+		if (!visit(n, json_string_value(v)))
+			return false;
+	}
+	return true;
+}
+
+static bool check_list(const struct clv_names *n, json_t *list)
+{
+	bool keys = n->language == CLV_NAMES_KEYS;
+	size_t i;
+	json_t *v;
+	if (keys ? !json_is_object(list) : !json_is_array(list))
+		return clv_error_set(n->err, "%s: %s is %s, not %s", n->m->path, n->where, clv_json_kind(list),
+				     keys ? "an object" : "a list");
+	json_array_foreach(list, i, v)
+	{
+		if (!json_is_string(v) || !json_string_length(v))
+			return clv_error_set(n->err, "%s: %s has %s at position %zu, where a module's name belongs",
+					     n->m->path, n->where,
+					     json_is_string(v) ? "an empty text" : clv_json_kind(v), i);
+	}
 	return true;
 }
 
 struct clv_names *clv_names_make(const struct clv_model *m, json_t *list, const char *where,
 				 enum clv_names_language language, struct clv_error *err)
 {
-	size_t i;
-	json_t *v;
-	if (!json_is_array(list)) {
-		clv_error_set(err, "%s: %s is %s, not a list", m->path, where, clv_json_kind(list));
-		return NULL;
-	}
-	struct clv_names *names = calloc(1, sizeof(*names));
-	if (names) {
-		names->set = json_object();
-		names->entries = calloc(json_array_size(list) + 1, sizeof(*names->entries));
-	}
-	if (!names || !names->set || !names->entries) {
+	struct clv_names *n = calloc(1, sizeof(*n));
+	if (!n) {
 		clv_error_set(err, "%s: host memory is out", m->path);
-		clv_names_free(names);
 		return NULL;
 	}
-	names->m = m;
-	names->where = where;
-	names->language = language;
-	names->err = err;
-	json_array_foreach(list, i, v)
-	{
-		if (!json_is_string(v) || !json_string_length(v)) {
-			clv_error_set(err, "%s: %s has %s at position %zu, where a module's name belongs", m->path,
-				      where, json_is_string(v) ? "an empty text" : clv_json_kind(v), i);
-			clv_names_free(names);
-			return NULL;
-		}
-		if (!take(names, json_string_value(v))) {
-			clv_names_free(names);
-			return NULL;
-		}
-	}
-	return names;
+	*n = (struct clv_names){.m = m, .where = where, .err = err, .language = language, .budget = CLV_PATTERN_BUDGET};
+	n->set = json_object();
+	n->layers = calloc(m->layers, sizeof(*n->layers));
+	for (uint32_t rest = m->layers - 1; rest || !n->digits; rest /= 10)
+		n->digits++;
+	list_kinds(n);
+	bool ok = (n->set && n->layers) || clv_error_set(err, "%s: host memory is out", m->path);
+	ok = ok && check_list(n, list) && each_text(n, list, take_name);
+	if (ok)
+		meet_names(n); /* before others: a name counts more than a wildcard */
+	if (ok && each_text(n, list, take))
+		return n;
+	clv_names_free(n);
+	return NULL;
 }
 
-void clv_names_free(struct clv_names *names)
+void clv_names_free(struct clv_names *n)
 {
-	if (!names)
+	if (!n)
 		return;
-	for (size_t i = 0; i < names->count; i++)
-		if (names->entries[i].kind == ENTRY_RE)
-			regfree(&names->entries[i].re);
-	json_decref(names->set);
-	free(names->entries);
-	free(names);
+	json_decref(n->set);
+	free(n->layers);
+	free(n);
 }
 
 /* ---- the verdict ---- */
 
-/* Does an entry mean this name? `whole`: the name is that of the experts as a whole. */
-static bool means(const struct clv_names *names, const struct entry *e, const char *name, bool whole)
+enum clv_names_verdict clv_names_experts(const struct clv_names *n, uint32_t layer, const char **which)
 {
-	switch (names->language) {
-	case CLV_NAMES_EQUAL_OR_RE:
-		return !regexec(&e->re, name, 0, NULL, 0);
-	case CLV_NAMES_WILDCARD:
-		return !strcmp(e->text, name) || (whole && strstr(name, e->text)) ||
-		       (e->kind == ENTRY_WILDCARD && !fnmatch(e->text, name, FNM_NOESCAPE));
-	case CLV_NAMES_EXPERTS:
-		return whole && (strstr(e->text, name) || strstr(name, e->text));
-	default:
-		return whole && strstr(name, e->text);
-	}
-}
-
-static bool meant(const struct clv_names *names, const char *name, bool whole, const char **which)
-{
-	json_t *set = names->language == CLV_NAMES_EQUAL_OR_RE ? names->set : NULL;
-	for (size_t i = 0; i < names->count; i++) {
-		if (means(names, &names->entries[i], name, whole)) {
-			*which = names->entries[i].text;
-			return true;
-		}
-	}
-	if (!json_object_get(set, name))
-		return false;
-	*which = json_object_iter_key(json_object_iter_at(set, name));
-	return true;
-}
-
-static enum clv_names_verdict judge(const struct clv_names *names, uint32_t layer, const char **which)
-{
-	char name[NAME_MAX_LEN];
-	uint32_t matrices;
-	bool some = false;
-	for (uint32_t i = 0; clv_names_of_experts(names->m, i, layer, 0, name, sizeof(name), &matrices); i++) {
-		const char *entry;
-		uint32_t hit = 0;
-		if (meant(names, name, true, which))
+	const struct found *f = &n->layers[layer];
+	*which = f->which;
+	for (uint32_t i = 0; i < n->name_count; i++) {
+		bool all = true;
+		for (uint32_t matrix = 1; matrix <= n->matrices; matrix++)
+			all = all && is_found(n, layer, matrix * n->name_count + i);
+		if (all || is_found(n, layer, i))
 			return CLV_NAMES_ALL;
-		for (uint32_t k = 1; k <= matrices; k++) {
-			clv_names_of_experts(names->m, i, layer, k, name, sizeof(name), &matrices);
-			if (meant(names, name, false, &entry)) {
-				hit++;
-				*which = entry;
-			}
-		}
-		if (hit == matrices)
-			return CLV_NAMES_ALL;
-		some = some || hit;
 	}
-	return some ? CLV_NAMES_SOME : CLV_NAMES_NONE;
+	return f->kinds ? CLV_NAMES_SOME : CLV_NAMES_NONE;
 }
 
-enum clv_names_verdict clv_names_experts(struct clv_names *names, uint32_t layer, const char **which)
+const char *clv_names_key(const struct clv_names *n, uint32_t layer)
 {
-	if (names->numbered || (names->language == CLV_NAMES_EQUAL_OR_RE && json_object_size(names->set)))
-		return judge(names, layer, which);
-	unsigned digits = layer < 10 ? 1 : layer < 100 ? 2 : layer < 1000 ? 3 : 4;
-	if (!names->by_digits[digits].known) {
-		names->by_digits[digits].verdict = judge(names, layer, &names->by_digits[digits].which);
-		names->by_digits[digits].known = true;
-	}
-	*which = names->by_digits[digits].which;
-	return names->by_digits[digits].verdict;
+	const struct found *f = &n->layers[layer];
+	return f->kinds && f->first < 2 * n->name_count ? f->which : NULL;
 }

@@ -2,7 +2,6 @@
 #include "model_quant.h"
 #include "model_names.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,40 +144,29 @@ static bool modelopt_algo(struct reader *r, const struct clv_fields *f, const ch
 	}
 }
 
-/* The description of a layer's experts among quantized_layers; NULL: there is none. */
-static json_t *mixed_entry(const struct reader *r, json_t *layers, uint32_t layer)
-{
-	char name[160];
-	uint32_t matrices;
-	for (uint32_t matrix = 0; matrix < 2; matrix++) {
-		for (uint32_t i = 0; clv_names_of_experts(r->m, i, layer, matrix, name, sizeof(name), &matrices); i++) {
-			const char *key;
-			json_t *v = json_object_get(layers, name);
-			if (v)
-				return v;
-			json_object_foreach(layers, key,
-					    v) if (strchr(key, '*') && !fnmatch(key, name, FNM_NOESCAPE)) return v;
-		}
-	}
-	return NULL;
-}
-
 static bool modelopt_mixed(struct reader *r)
 {
 	const struct clv_model *m = r->m;
 	json_t *layers = json_object_get(r->f.object, "quantized_layers"), *first = NULL;
 	uint32_t first_layer = 0, plain = 0;
+	char list[96];
 	if (!json_is_object(layers))
 		return clv_error_set(r->f.err,
 				     "%s: %squant_algo is MIXED_PRECISION, but there is no object %squantized_layers",
 				     r->f.file, r->f.where, r->f.where);
+	snprintf(list, sizeof(list), "%squantized_layers", r->f.where);
+	struct clv_names *names = clv_names_make(m, layers, list, CLV_NAMES_KEYS, r->f.err);
+	if (!names)
+		return false;
+	bool good = true;
 	r->said->plain = calloc(m->layers, 1);
 	if (!r->said->plain)
-		return clv_error_set(r->f.err, "%s: host memory is out", r->f.file);
-	for (uint32_t l = 0; l < m->layers; l++) {
+		good = clv_error_set(r->f.err, "%s: host memory is out", r->f.file);
+	for (uint32_t l = 0; good && l < m->layers; l++) {
 		if (!(m->layer[l] & CLV_LAYER_EXPERTS))
 			continue;
-		json_t *v = mixed_entry(r, layers, l);
+		const char *key = clv_names_key(names, l);
+		json_t *v = key ? json_object_get(layers, key) : NULL;
 		if (!v) {
 			r->said->plain[l] = 1;
 			plain++;
@@ -186,11 +174,14 @@ static bool modelopt_mixed(struct reader *r)
 			first = v;
 			first_layer = l;
 		} else if (!json_equal(first, v))
-			return clv_error_set(r->f.err,
+			good = clv_error_set(r->f.err,
 					     "%s: the experts of layers %" PRIu32 " and %" PRIu32
 					     " are quantized in different ways, which no plan here can have",
 					     r->f.file, first_layer, l);
 	}
+	clv_names_free(names);
+	if (!good)
+		return false;
 	char where[128], algo[48];
 	snprintf(where, sizeof(where), "%squantized_layers[experts of layer %" PRIu32 "].", r->f.where, first_layer);
 	struct clv_fields f = {r->f.file, where, first, r->f.err};

@@ -53,10 +53,10 @@ static void measure_padding(const struct clv_plan *p, struct clv_plan_rank *r)
 {
 	const struct clv_shard *s = &r->layer.destination_shard;
 	struct clv_plan_padding *pad = &r->padding;
-	struct clv_shard_rank rank;
-	clv_shard_rank(s, r->rank, &rank);
-	pad->valid_bytes = rank.set_valid_bytes[p->set];
-	pad->padding_bytes = rank.set_bytes[p->set] - pad->valid_bytes;
+	uint64_t layers = r->layer.rank.moe_layers[p->set];
+	pad->valid_bytes = layers * r->layer.valid_bytes;
+	pad->padding_bytes = layers * r->layer.padding_bytes;
+	pad->layout_bytes = layers * r->layer.layout_bytes;
 	pad->passed = s->passed_intermediate;
 	if (s->config.padding == CLV_PADDING_MODEL)
 		pad->owner = CLV_OWNER_MODEL;
@@ -173,12 +173,77 @@ static bool choose(struct clv_plan *p, struct clv_error *err)
 
 /* ---- the proof ---- */
 
+static bool disprove(struct clv_plan *p, const char *name, const char *why)
+{
+	return clv_error_set(&p->disproved, "%s: %s", name, why);
+}
+
+/* The plan's buffer for a buffer of the shard. */
+static const struct clv_backend_buffer *converted_buffer(const struct clv_backend_layer *l,
+							 const struct clv_shard_buffer *of)
+{
+	static const enum clv_backend_kind kinds[] = {CLV_BUFFER_WEIGHT, CLV_BUFFER_SCALE, CLV_BUFFER_ZERO,
+						      CLV_BUFFER_BIAS};
+	for (uint32_t i = 0; i < l->destination_count; i++)
+		if (l->destinations[i].w2 == (of->role >= CLV_ROLE_W2) &&
+		    l->destinations[i].kind == kinds[of->role % CLV_ROLE_W2])
+			return &l->destinations[i];
+	return NULL;
+}
+
+static bool add_buffer(struct clv_plan *p, const struct clv_shard_buffer *of, const struct clv_backend_layer *l,
+		       struct clv_plan_sum *sum)
+{
+	const struct clv_backend_buffer *b = converted_buffer(l, of);
+	uint64_t layers = l->rank.moe_layers[l->set];
+	if (!b)
+		return disprove(p, of->name, "it is not among the buffers after the conversion");
+	if (b->layout_bytes && !b->zeroed)
+		return disprove(p, b->name, "the layout rounds up, and nothing makes that zeros");
+	if (b->bytes - b->layout_bytes < b->valid_bytes)
+		return disprove(p, b->name, "what the checkpoint fills does not go into it");
+	sum->bytes += layers * b->bytes;
+	sum->valid_bytes += layers * b->valid_bytes;
+	sum->layout_bytes += layers * b->layout_bytes;
+	sum->tail_bytes += layers * (b->bytes - b->layout_bytes - b->valid_bytes);
+	return true;
+}
+
+/* The buffers of the plan beside those of the shard. A layout may hold an element in more bytes, but then all of them. */
+static bool prove_layouts(struct clv_plan *p, const struct clv_shard *s, struct clv_plan_proof *proof)
+{
+	const struct clv_timeline_config *c = &p->config.timeline;
+	const struct clv_coverage *cover = &proof->coverage;
+	for (uint32_t rank = 0; rank < p->world; rank++) {
+		struct clv_backend_layer l;
+		if (!clv_backend_plan(&l, c->backend, c->model, c->parallel, proof->set, rank, &p->disproved))
+			return false;
+		for (uint32_t i = 0, of = 0; i < cover->count; i++)
+			if (cover->buffers[i].set == proof->set &&
+			    !add_buffer(p, &s->sets[proof->set].buffers[of++], &l, &proof->sums[i]))
+				return false;
+	}
+	for (uint32_t i = 0; i < cover->count; i++) {
+		const struct clv_coverage_figures *f = &cover->buffers[i];
+		const struct clv_plan_sum *sum = &proof->sums[i];
+		if (f->set == proof->set &&
+		    (unsigned __int128)sum->valid_bytes * f->tail_bytes !=
+			    (unsigned __int128)sum->tail_bytes * (f->buffer_bytes - f->tail_bytes))
+			return disprove(p, f->name,
+					"valid bytes and tails after the conversion are not as the shard has them");
+	}
+	return true;
+}
+
 static void prove(struct clv_plan *p, const struct clv_shard *s, uint32_t set, bool converted)
 {
 	struct clv_plan_proof *proof = &p->proofs[p->proof_count++];
 	proof->set = set;
 	proof->converted = converted;
-	if (!clv_coverage_prove(s, &proof->coverage, &p->disproved))
+	if (p->disproved.text[0])
+		return;
+	if ((!clv_coverage_prove(s, &proof->coverage, &p->disproved) || (converted && !prove_layouts(p, s, proof))) &&
+	    !p->disproved.text[0])
 		clv_error_set(&p->disproved, "out of host memory");
 }
 

@@ -22,11 +22,12 @@ struct clv_plan_config {
 
 enum clv_plan_owner { CLV_OWNER_NOBODY, CLV_OWNER_BACKEND, CLV_OWNER_MODEL };
 
-/* Of the layers that the backend is for, after the conversion; in the account of shard.h, which knows no layouts. */
+/* Of the layers that the backend is for, after the conversion: what backend.h measures of one, times their number. */
 struct clv_plan_padding {
 	enum clv_plan_owner owner; /* of N; NOBODY: neither has a rule that pads */
 	uint64_t passed;           /* N of all ranks, as the model passes it to the backend */
 	uint64_t valid_bytes, padding_bytes;
+	uint64_t layout_bytes; /* of the padding: where the backend's layouts round up, whoever pads N */
 	/* If the other of model and backend owned it; 0: it cannot. */
 	uint64_t other_padded, other_weights_bytes;
 };
@@ -45,11 +46,22 @@ struct clv_plan_rank {
 	uint64_t weights_bytes;    /* weights and scales of all the rank's layers with experts */
 };
 
-/* A kind of layers, as loaded and as converted. */
+/* A buffer of the plan in all layers of all ranks: bytes = valid_bytes + tail_bytes + layout_bytes. */
+struct clv_plan_sum {
+	uint64_t bytes;
+	uint64_t valid_bytes; /* what the checkpoint fills */
+	uint64_t tail_bytes;  /* what the shard pads */
+	uint64_t layout_bytes; /* what the layout adds where it rounds up */
+};
+
+/* A kind of layers, as loaded and as converted. Of the latter also what layouts add to the shard: these bytes are in the plan's
+ * own buffers, and it is proved that they are zeroed, and that what the shard fills is in them; where a layout puts an element
+ * is not. */
 struct clv_plan_proof {
 	uint32_t set;
 	bool converted;
 	struct clv_coverage coverage; /* of it, the buffers of `set` */
+	struct clv_plan_sum sums[CLV_SETS * CLV_ROLES]; /* if converted, by buffer of the coverage */
 };
 
 struct clv_plan {

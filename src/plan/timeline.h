@@ -38,14 +38,17 @@ struct clv_timeline_transient {
 /* Held back, in the sense of a reservation of the heap: `count` slots of `bytes`, for requests of exactly this size (to whole
  * 512 B), the first `after_n` of which are others' and are let pass.
  *
- * The rule. A layer's conversion cannot fail for want of room once it has what is live at its worst moment: from then on
- * every request finds the room of what has ended. So slots are held for the buffers that are live then, and, since a slot is
- * a place for one size, for those that come and go before it, such as chunks of rows, as many as are live at once: what is
- * smaller finds their room. Requests of the same size before the conversion, which sources can be, are let pass. The layers
- * after the first find the room of its sources; if destinations are larger than those, slots for what all layers grow by
- * come on top. Of two kinds of layers it is the one that needs more. Hard are the destinations; what comes and goes is soft. */
+ * The rule. What is loaded and all slots together are never more than peak_bytes, by which `fits` is judged: what fits can be
+ * held, too. Slots are held for the buffers that are live at a layer's worst moment. When they are there, no request can
+ * fail for want of room any more: each finds the room of what has ended. What comes and goes before that moment, such as
+ * chunks of rows, is not held beyond it: it uses the room of what is there later, which is therefore soft, yields to it
+ * without a word, and is then served from ordinary memory, into which that room has come back. Requests of the same size
+ * before the conversion, which sources can be, are let pass. The layers after the first find the room of its sources; if
+ * destinations are larger than those, whole slots for what all layers grow by come on top. Of two kinds of layers it is the
+ * one that needs more. Hard are destinations for which no request comes that is not held for; one slot for several buffers
+ * of a size is hard if all of them are. */
 struct clv_timeline_reservation {
-	char name[64]; /* the buffer it is for; of several of one size the first, but destinations before others */
+	char name[64]; /* the buffer it is for; of several of one size the first, destinations before others */
 	uint64_t bytes;
 	uint64_t count;
 	uint64_t after_n;

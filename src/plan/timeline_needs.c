@@ -99,38 +99,48 @@ static bool add_transients(struct clv_timeline *t, const struct clv_timeline_kin
 
 /* ---- reservations ---- */
 
-/* The buffers, sources apart, that are live when the most is (the first such time), and of the others those that are live when
- * the most of them is until then. More than these together is never live: before, by what was said; after, since the first
- * alone are the most. */
-static bool *find_needed(const struct clv_conversion_plan *p)
+/* What is held for a layer, and what that leaves. */
+struct held {
+	bool *needed;     /* [buffers]: sources apart, those that are live when the most is (the first such time) */
+	int64_t first_in; /* when a buffer is born that comes and goes before that; INT64_MAX: none does */
+	uint64_t left;    /* bytes that may still be held */
+};
+
+static bool find_needed(const struct clv_conversion_plan *p, struct held *h)
 {
-	size_t *steps = clv_conversion_steps(p), end = 2 * p->count;
-	bool *needed = calloc(p->count + 1, sizeof(*needed));
-	if (!steps || !needed) {
-		free(steps);
-		free(needed);
-		return NULL;
-	}
-	for (int pass = 0; pass < 2; pass++) {
-		uint64_t live = 0, most = 0;
-		size_t at = 0;
-		for (size_t n = 0; n < end; n++) {
-			size_t i = steps[n] / 2;
-			if (needed[i] || p->buffers[i].role == CLV_ROLE_SOURCE)
-				continue;
-			live = steps[n] % 2 ? live + p->lives[i].size : live - p->lives[i].size;
-			if (live > most) {
-				most = live;
-				at = n + 1;
-			}
+	size_t *steps = clv_conversion_steps(p), at = 0;
+	uint64_t live = 0, most = 0;
+	h->first_in = INT64_MAX;
+	h->needed = calloc(p->count + 1, sizeof(*h->needed));
+	for (size_t n = 0; steps && n < 2 * p->count; n++) {
+		size_t i = steps[n] / 2;
+		if (p->buffers[i].role == CLV_ROLE_SOURCE)
+			continue;
+		live = steps[n] % 2 ? live + p->lives[i].size : live - p->lives[i].size;
+		if (live > most) {
+			most = live;
+			at = n + 1;
 		}
-		for (size_t i = 0; i < p->count && at; i++)
-			needed[i] |= p->buffers[i].role != CLV_ROLE_SOURCE && (size_t)p->lives[i].lower < at &&
-				     (size_t)p->lives[i].upper >= at;
-		end = at;
+	}
+	for (size_t i = 0; h->needed && i < p->count && at; i++) {
+		if (p->buffers[i].role == CLV_ROLE_SOURCE || (size_t)p->lives[i].lower >= at)
+			continue;
+		h->needed[i] = (size_t)p->lives[i].upper >= at;
+		if (!h->needed[i] && p->lives[i].lower < h->first_in)
+			h->first_in = p->lives[i].lower;
 	}
 	free(steps);
-	return needed;
+	return steps && h->needed;
+}
+
+/* When all layers are loaded and none is converted. */
+static uint64_t loaded_bytes(const struct clv_timeline *t)
+{
+	uint64_t sum = to_blocks(t->config.other_weights);
+	for (uint32_t set = 0; set < CLV_SETS; set++)
+		for (uint32_t i = 0; i < t->kinds[set].load_count; i++)
+			sum += t->kinds[set].layers * to_blocks(t->kinds[set].loads[i].bytes);
+	return sum;
 }
 
 static struct clv_timeline_reservation *find_reservation(struct clv_timeline *t, uint64_t bytes)
@@ -141,38 +151,44 @@ static struct clv_timeline_reservation *find_reservation(struct clv_timeline *t,
 	return NULL;
 }
 
-static struct clv_timeline_reservation *reservation_for(struct clv_timeline *t, const struct clv_timeline_kind *k,
-							const struct clv_conversion_buffer *b)
+/* Holds slots for a buffer, or as many as may still be held. */
+static bool hold(struct clv_timeline *t, const struct clv_timeline_kind *k, const struct clv_conversion_buffer *b,
+		 uint64_t count, bool hard, struct held *h)
 {
-	struct clv_timeline_reservation *r = find_reservation(t, to_blocks(b->bytes));
+	uint64_t size = to_blocks(b->bytes);
+	count = clv_min_u64(count, h->left / size);
+	if (!count)
+		return true;
+	struct clv_timeline_reservation *r = find_reservation(t, size);
 	if (!r) {
 		r = more(&t->reservations, &t->reservation_count, sizeof(*r));
 		if (!r)
-			return NULL;
-		r->bytes = to_blocks(b->bytes);
-	}
-	if (!*r->name || (!r->hard && b->role == CLV_ROLE_DESTINATION))
+			return false;
+		r->bytes = size;
+		r->hard = true;
 		name_buffer(r->name, sizeof(r->name), &k->way.conversion, b);
-	r->hard |= b->role == CLV_ROLE_DESTINATION;
-	return r;
+	}
+	r->count += count;
+	r->hard &= hard;
+	h->left -= count * size;
+	return true;
 }
 
-static bool reserve_layer(struct clv_timeline *t, const struct clv_timeline_kind *k)
+static bool hold_layer(struct clv_timeline *t, const struct clv_timeline_kind *k, struct held *h)
 {
 	const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
-	bool *needed = find_needed(p), ok = needed != NULL;
-	for (size_t i = 0; i < p->count && ok; i++) {
-		struct clv_timeline_reservation *r = needed[i] ? reservation_for(t, k, &p->buffers[i]) : NULL;
-		ok = !needed[i] || r;
-		if (r)
-			r->count++;
-	}
-	free(needed);
-	return ok;
+	for (int transients = 0; transients < 2; transients++)
+		for (size_t i = 0; i < p->count; i++) {
+			const struct clv_conversion_buffer *b = &p->buffers[i];
+			bool hard = b->role == CLV_ROLE_DESTINATION && p->lives[i].lower < h->first_in;
+			if (h->needed[i] && is_transient(b) == (transients == 1) && !hold(t, k, b, 1, hard, h))
+				return false;
+		}
+	return true;
 }
 
 /* Destinations that are larger than their sources: all layers but the first need the difference, in slots of destinations. */
-static bool reserve_growth(struct clv_timeline *t, const struct clv_timeline_kind *k)
+static bool hold_growth(struct clv_timeline *t, const struct clv_timeline_kind *k, struct held *h)
 {
 	const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
 	for (size_t i = 0; i < p->count; i++) {
@@ -181,12 +197,10 @@ static bool reserve_growth(struct clv_timeline *t, const struct clv_timeline_kin
 			continue;
 		uint64_t size = p->lives[i].size;
 		uint64_t source = to_blocks(k->way.conversion.experts * k->way.conversion.tensors[b->tensor].source);
-		if (size <= source || k->layers < 2)
-			continue;
-		struct clv_timeline_reservation *r = reservation_for(t, k, b);
-		if (!r)
+		if (size > source && k->layers > 1 &&
+		    !hold(t, k, b, ((k->layers - 1) * (size - source) + size - 1) / size,
+			  p->lives[i].lower < h->first_in, h))
 			return false;
-		r->count += ((k->layers - 1) * (size - source) + size - 1) / size;
 	}
 	return true;
 }
@@ -226,7 +240,12 @@ static bool make_reservations(struct clv_timeline *t)
 	}
 	if (set == CLV_SETS)
 		return true;
-	if (!reserve_layer(t, &t->kinds[set]) || !reserve_growth(t, &t->kinds[set]))
+	uint64_t peak = t->strategies[t->config.strategy].peak.peak_bytes, loaded = loaded_bytes(t);
+	struct held h = {.left = peak - loaded};
+	bool ok = find_needed(&t->kinds[set].plans[t->config.strategy], &h) && hold_layer(t, &t->kinds[set], &h) &&
+		  hold_growth(t, &t->kinds[set], &h);
+	free(h.needed);
+	if (!ok)
 		return false;
 	skip_others(t, set);
 	return true;
@@ -358,19 +377,22 @@ static bool warn_padding(struct clv_timeline *t)
 {
 	for (uint32_t set = 0; set < CLV_SETS; set++) {
 		const struct clv_timeline_kind *k = &t->kinds[set];
-		const struct clv_shard *shard = &k->backend.destination_shard;
-		struct clv_shard_rank r;
+		const struct clv_backend_layer *l = &k->backend;
+		const struct clv_shard *shard = &l->destination_shard;
 		if (!k->layers || !k->planned)
 			continue;
-		clv_shard_rank(shard, t->config.rank, &r);
-		uint64_t all = r.set_bytes[set], valid = r.set_valid_bytes[set];
-		if (all - valid <= valid / 100 * PADDING_PERCENT)
+		uint64_t padding = k->layers * l->padding_bytes, valid = k->layers * l->valid_bytes;
+		char layouts[128] = "";
+		if (padding <= valid / 100 * PADDING_PERCENT)
 			continue;
+		if (l->layout_bytes)
+			snprintf(layouts, sizeof(layouts), ", %" PRIu64 " of these where layouts of %s round up",
+				 k->layers * l->layout_bytes, t->config.backend->name);
 		if (!warn(t, "padding",
-			  "%" PRIu64 " of the %" PRIu64
-			  " bytes of experts are padding: a rank's intermediate size is %" PRIu64
-			  " and padded to %" PRIu64 ", the hidden size %" PRIu64 " and %" PRIu64,
-			  all - valid, all, shard->intermediate.raw, shard->intermediate.padded, shard->hidden.raw,
+			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding%s: the rank's share of the "
+			  "intermediate size, %" PRIu64 ", is padded to %" PRIu64 ", the hidden size, %" PRIu64
+			  ", to %" PRIu64,
+			  padding, padding + valid, layouts, l->share, shard->intermediate.padded, shard->hidden.raw,
 			  shard->hidden.padded))
 			return false;
 	}
