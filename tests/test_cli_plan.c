@@ -532,6 +532,36 @@ START_TEST(padding_is_counted_once)
 }
 END_TEST
 
+/* The example of README.md, from the root of the tree, and what it shows (what is cut short there aside). */
+START_TEST(readme)
+{
+	char path[4096], line[8192];
+	size_t len;
+	model_path("../../../README.md", path, sizeof(path));
+	char *text = file_text(path, &len);
+	snprintf(line, sizeof(line),
+		 "cd '%s/../..' && eval \"$(sed -n '/^build.cleave plan --model/,/^```/p' README.md | "
+		 "sed 's/```//; s#^build/cleave#$CLEAVE#; s/ -o plan.json//')\"",
+		 getenv("CLEAVE_TEST_DATA"));
+	struct cli_result r = cli_shell(line);
+	ck_assert_msg(r.status == 0, "%s%s", r.err, r.out);
+	char *at = strstr(text, "\nKimiK3For"), *end = at ? strstr(at, "\nNext: ") : NULL;
+	ck_assert(at && end);
+	unsigned checked = 0;
+	for (char *next = at + 1; next < end; checked++) {
+		char *row = next;
+		next = strchr(row, '\n') + 1;
+		next[-1] = '\0';
+		char *cut = strstr(row, "…");
+		if (cut)
+			*cut = '\0';
+		ck_assert_msg(strstr(r.out, row) != NULL, "README.md: '%s' is not in %s", row, r.out);
+	}
+	ck_assert_uint_gt(checked, 30);
+	free(text);
+}
+END_TEST
+
 START_TEST(lists)
 {
 	json_t *doc = document(cli_run("plan", "--list", "--json", NULL), 0), *v;
@@ -666,6 +696,7 @@ int main(void)
 				      coverage,
 				      two_kinds_of_layers,
 				      padding_is_counted_once,
+				      readme,
 				      lists,
 				      refuses_usage,
 				      refuses_models};
