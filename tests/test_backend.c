@@ -133,7 +133,7 @@ START_TEST(knows_nvfp4_of_trtllm_for_all_models)
 		for (int ep = 0; ep < 2; ep++) {
 			uint32_t want = ep ? trtllm[i].ep8 : trtllm[i].tp8;
 			if (!want) {
-				refused("nvfp4-trtllm", &m, 8, "360 (tp 8), would cut a group of 16");
+				refused("nvfp4-trtllm", &m, 8, "360 with tp 8, which would cut a group of 16");
 				continue;
 			}
 			plan(&l, "nvfp4-trtllm", &m, 8, ep);

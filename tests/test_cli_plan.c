@@ -209,6 +209,119 @@ START_TEST(text)
 }
 END_TEST
 
+static const char *warning(const json_t *doc, const char *code)
+{
+	size_t i;
+	json_t *v;
+	json_array_foreach(json_object_get(doc, "warnings"), i, v)
+	{
+		if (!strcmp(json_string_value(json_object_get(v, "code")), code))
+			return json_string_value(json_object_get(v, "text"));
+	}
+	return NULL;
+}
+
+START_TEST(says_what_comes_next)
+{
+	struct cli_result r =
+		cli_run("plan", "--model", model("first_dense"), "--backend", "fp8-marlin", "-o", "a b's.json", NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_ptr_nonnull(strstr(r.out, "\nNext: cleave run --plan 'a b'\\''s.json' -- COMMAND\n"));
+	r = cli_run("plan", "--model", model("first_dense"), "--backend", "fp8-marlin", "-o", "a b's.json",
+		    "--gpu-memory", "1KiB", NULL);
+	ck_assert_int_eq(r.status, 1);
+	ck_assert_ptr_null(strstr(r.out, "Next: "));
+	r = cli_run("plan", "--model", model(K3), "--backend", "mxfp4-marlin", "--tp=8", "--padding", "model", NULL);
+	ck_assert_ptr_nonnull(strstr(r.out, "the model's, which has nothing to add: it passes 3072 to the backend\n"));
+}
+END_TEST
+
+/* What other weights need is not known from the configuration, but of shared experts: two of 3072 in 92 layers. */
+START_TEST(warns_of_weights_that_are_not_given)
+{
+	const long long shared = 92ll * 3 * 7168 * 2 * 3072 * 2;
+	char part[128];
+	json_t *doc = document(cli_run("plan", "--model", model(K3), "--backend", "mxfp4-marlin", "--tp", "32",
+				       "--gpu-memory", "80GiB", "--json", NULL),
+			       0);
+	snprintf(part, sizeof(part),
+		 "; shared experts alone would have %lld bytes in bfloat16, each whole on this rank", shared);
+	ck_assert_ptr_nonnull(warning(doc, "other-weights"));
+	ck_assert_msg(strstr(warning(doc, "other-weights"), part) != NULL, "%s", warning(doc, "other-weights"));
+	json_decref(doc);
+	doc = document(cli_run("plan", "--model", model(K3), "--backend", "mxfp4-marlin", "--tp", "32", "--gpu-memory",
+			       "80GiB", "--other-weights", "0", "--kv-cache", "0", "--workspace", "0", "--json", NULL),
+		       0);
+	ck_assert_ptr_null(warning(doc, "other-weights"));
+	json_decref(doc);
+	doc = document(cli_run("plan", "--model", model(K3), "--backend", "mxfp4-marlin", "--tp", "32", "--json", NULL),
+		       0);
+	ck_assert_ptr_null(warning(doc, "other-weights"));
+	json_decref(doc);
+}
+END_TEST
+
+/* The plan is for the strategy with the least peak, which is not the usual one; who names it knows. */
+START_TEST(warns_if_the_usual_strategy_does_not_fit)
+{
+	char size[32];
+	json_t *doc = document(cli_run("plan", "--model", model("kimi-k3-nvfp4"), "--backend", "nvfp4-trtllm", "--tp",
+				       "8", "--json", NULL),
+			       0);
+	json_int_t peak = whole(named(json_object_get(doc, "strategies"), "in-place"), "peak_bytes"),
+		   usual = whole(named(json_object_get(doc, "strategies"), "preallocated"), "peak_bytes");
+	json_decref(doc);
+	for (int i = 0; i < 3; i++) {
+		snprintf(size, sizeof(size), "%lld", (long long)(i == 1 ? usual : peak));
+		doc = document(cli_run("plan", "--model", model("kimi-k3-nvfp4"), "--backend", "nvfp4-trtllm", "--tp",
+				       "8", "--json", "--gpu-memory", size, i == 2 ? "--strategy" : NULL, "in-place",
+				       NULL),
+			       0);
+		const char *said = warning(doc, "other-strategy");
+		ck_assert_int_eq(said != NULL, i == 0);
+		ck_assert(!said || (strstr(said, "in the way of in-place: preallocated, which is usual, needs ") &&
+				    strstr(said, "nor does lists")));
+		json_decref(doc);
+	}
+}
+END_TEST
+
+START_TEST(warns_of_all_ranks)
+{
+	struct cli_result r = cli_run("plan", "--model", model("gpt-oss-120b-mxfp4"), "--backend", "mxfp4-triton",
+				      "--tp", "8", "--rank", "all", NULL);
+	ck_assert_int_eq(r.status, 0);
+	const char *at = strstr(r.out, "warning (padding, rank 7): ");
+	ck_assert_ptr_nonnull(at);
+	ck_assert_ptr_nonnull(strstr(at, "the rank's share of the intermediate size, 192, is padded to 384"));
+	ck_assert_ptr_nonnull(strstr(r.out, "warning (max-split-size): ")); /* once, of all */
+	ck_assert_ptr_null(strstr(r.out, "warning (padding)"));
+}
+END_TEST
+
+START_TEST(leaves_the_models_files_alone)
+{
+	size_t len;
+	char *config = file_text(model("first_dense/config.json"), &len);
+	ck_assert_int_eq(cli_shell("mkdir -p m && ln -sf m/config.json link").status, 0);
+	cli_text("m/config.json", config);
+	static const char *const names[] = {"m/config.json", "./m/../m/config.json", "link", "m/hf_quant_config.json"};
+	for (size_t i = 0; i < 2 * CLV_ARRAY_LEN(names); i++)
+		cli_assert_refused(cli_run("plan", "--model", i % 3 ? "m" : "m/config.json", "--backend", "fp8-marlin",
+					   i % 2 ? "-o" : "--emit-trace", names[i / 2], NULL),
+				   "this is a file of the model's");
+	ck_assert_str_eq(content("m/config.json"), config);
+	ck_assert_int_ne(access(cli_path("m/hf_quant_config.json"), F_OK), 0);
+	cli_assert_refused(cli_run("plan", "--model", "m", "--backend", "fp8-marlin", "-o", "new", "--emit-trace",
+				   "m/../new", NULL),
+			   "new: this is named for the plan and for the history");
+	ck_assert_int_ne(access(cli_path("new"), F_OK), 0);
+	cli_assert_refused(cli_run("plan", "--model", "m", "--backend", "fp8-marlin", "-o", "-", NULL),
+			   "-: a file's name is expected, and for a file of this name ./-");
+	free(config);
+}
+END_TEST
+
 /* What is written is what is printed; and what is there stays until all of the new file is. */
 START_TEST(file)
 {
@@ -419,6 +532,36 @@ START_TEST(padding_is_counted_once)
 }
 END_TEST
 
+/* The example of README.md, from the root of the tree, and what it shows (what is cut short there aside). */
+START_TEST(readme)
+{
+	char path[4096], line[8192];
+	size_t len;
+	model_path("../../../README.md", path, sizeof(path));
+	char *text = file_text(path, &len);
+	snprintf(line, sizeof(line),
+		 "cd '%s/../..' && eval \"$(sed -n '/^build.cleave plan --model/,/^```/p' README.md | "
+		 "sed 's/```//; s#^build/cleave#$CLEAVE#; s/ -o plan.json//')\"",
+		 getenv("CLEAVE_TEST_DATA"));
+	struct cli_result r = cli_shell(line);
+	ck_assert_msg(r.status == 0, "%s%s", r.err, r.out);
+	char *at = strstr(text, "\nKimiK3For"), *end = at ? strstr(at, "\nNext: ") : NULL;
+	ck_assert(at && end);
+	unsigned checked = 0;
+	for (char *next = at + 1; next < end; checked++) {
+		char *row = next;
+		next = strchr(row, '\n') + 1;
+		next[-1] = '\0';
+		char *cut = strstr(row, "…");
+		if (cut)
+			*cut = '\0';
+		ck_assert_msg(strstr(r.out, row) != NULL, "README.md: '%s' is not in %s", row, r.out);
+	}
+	ck_assert_uint_gt(checked, 30);
+	free(text);
+}
+END_TEST
+
 START_TEST(lists)
 {
 	json_t *doc = document(cli_run("plan", "--list", "--json", NULL), 0), *v;
@@ -448,6 +591,7 @@ START_TEST(lists)
 	ck_assert_int_eq(inner(trtllm, "align", "hidden"), 256);
 	json_decref(doc);
 	cli_assert_refused(cli_run("plan", "--list", "--tp", "8", NULL), "--list goes with --json only");
+	cli_assert_refused(cli_run("plan", "--list", "--kv-cache", "0", NULL), "--list goes with --json only");
 	cli_assert_refused(cli_run("plan", "--list", "--model", "x", NULL), "--list goes with --json only");
 }
 END_TEST
@@ -474,6 +618,7 @@ START_TEST(refuses_usage)
 		 "strategy \"best\" is not known; known are lists, preallocated, ping-pong, in-place"},
 		{"--gpu-memory", "0", "size of 0"},
 		{"--kv-cache", "much", "no size"},
+		{"--gpu-memory", "80GB", "no size; sizes are written like 123, 20MiB or 1.5GiB, in powers of 1024"},
 		{"--other-weights", "16777216TiB", "is too large"},
 		{"--backend", "nvfp4", "backend \"nvfp4\" is not known; known are nvfp4-trtllm, "},
 		{"--backend", "bf16-triton", "the experts are MXFP4, and bf16-triton is for"},
@@ -537,9 +682,23 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {json,     fits_or_not,         text,
-				      file,     emits_a_history,     all_ranks,
-				      coverage, two_kinds_of_layers, padding_is_counted_once,
-				      lists,    refuses_usage,       refuses_models};
+	const TTest *const tests[] = {json,
+				      fits_or_not,
+				      text,
+				      says_what_comes_next,
+				      warns_of_weights_that_are_not_given,
+				      warns_if_the_usual_strategy_does_not_fit,
+				      warns_of_all_ranks,
+				      leaves_the_models_files_alone,
+				      file,
+				      emits_a_history,
+				      all_ranks,
+				      coverage,
+				      two_kinds_of_layers,
+				      padding_is_counted_once,
+				      readme,
+				      lists,
+				      refuses_usage,
+				      refuses_models};
 	return cli_suite("cli_plan", tests, CLV_ARRAY_LEN(tests));
 }

@@ -207,14 +207,14 @@ END_TEST
 START_TEST(refuses_layers_that_make_no_sense)
 {
 	refused("num_experts\"", "n_routed_experts\"", "looked for first_k_dense_replace");
-	refused("", ", \"first_k_dense_replace\": 4", "none of the 4 layers has experts");
+	refused("", ", \"first_k_dense_replace\": 4", "no layer (of 4) has experts");
 	refused("", ", \"first_k_dense_replace\": 5", "within 0 to 4");
 	refused("", ", \"moe_layer_freq\": 0", "within 1 to 4");
 	refused("", ", \"moe_layer_freq\": [0, 1]", "a list of 2, but there are 4 layers");
 	refused("", ", \"moe_layer_freq\": [0, 1, 2, 0]", "at position 2");
 	refused("", ", \"mlp_only_layers\": [4]", "mlp_only_layers has at position 0");
-	refused("", ", \"mlp_only_layers\": [0, 1, 2, 3]", "none of the 4 layers");
-	refused("", ", \"interleave_moe_layer_step\": 0", "none of the 4 layers");
+	refused("", ", \"mlp_only_layers\": [0, 1, 2, 3]", "no layer (of 4) has experts");
+	refused("", ", \"interleave_moe_layer_step\": 0", "no layer (of 4) has experts");
 	refused("", ", \"interleave_moe_layer_step\": 2, \"moe_layers\": [0, 2]", "say different things");
 	refused("", ", \"hybrid_override_pattern\": \"ME\"", "hybrid_override_pattern");
 	struct clv_model m;

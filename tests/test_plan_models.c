@@ -145,7 +145,7 @@ START_TEST(knows_the_sizes_of_layers)
 			c.align_intermediate = 64;
 			c.align_hidden = 256;
 			if (!clv_shard_make(&s, &m, &c, &err)) {
-				ck_assert_msg(!want && strstr(err.text, "360 (tp 8), would cut a group of 16"), "%s",
+				ck_assert_msg(!want && strstr(err.text, "360 with tp 8, which would cut a group of 16"), "%s",
 					      err.text);
 				continue;
 			}

@@ -301,11 +301,13 @@ START_TEST(refuses_what_cannot_be_divided)
 	struct clv_shard_config c = config_of(5, 128, 256);
 	refused(&m, &c,
 		"k3: the intermediate size of an expert, 3072, does not divide by 5 ranks (tp 5); it does by 4 and 6");
-	c.tp = 1;
+	c = config_of(100, 128, 256); /* by more than 96 a group of 32 would be cut */
+	refused(&m, &c, "does not divide by 100 ranks (tp 100); it does by 96");
+	c = config_of(1, 128, 256);
 	c.dp = 7;
 	refused(&m, &c, "(tp 1 x dp 7)");
 	c = config_of(64, 128, 256);
-	refused(&m, &c, "a rank's share of the intermediate size, 48 (tp 64), would cut a group of 32");
+	refused(&m, &c, "a rank's share of the intermediate size is 48 with tp 64, which would cut a group of 32");
 	c = config_of(0, 128, 256);
 	refused(&m, &c, "tp is 0, which is not within 1 to 65536");
 	c = config_of(1, 0, 256);
@@ -327,7 +329,7 @@ START_TEST(refuses_what_cannot_be_divided)
 	clv_model_free(&m);
 	read_named(&m, "first_dense");
 	c = config_of(8, 1, 1);
-	refused(&m, &c, "64 (tp 8), would cut a block of 128");
+	refused(&m, &c, "64 with tp 8, which would cut a block of 128");
 	c = config_of(2, 1, 1);
 	c.padding = CLV_PADDING_MODEL;
 	refused(&m, &c, "pads nothing itself");

@@ -62,6 +62,10 @@ static char *resolve(const char *path, struct clv_error *err)
 {
 	struct stat st;
 	char *target = NULL;
+	if (!strcmp(path, "-")) {
+		clv_error_set(err, "-: a file's name is expected, and for a file of this name ./-");
+		return NULL;
+	}
 	if (stat(path, &st) != 0) {
 		if (errno == ENOENT)
 			target = resolve_dangling(path);
@@ -202,6 +206,30 @@ bool clv_output_try(const char *path, struct clv_error *err)
 		return false;
 	clv_output_end(&out, false, err);
 	return true;
+}
+
+/* An absolute path without links; the last part need not be there. */
+static bool find_place(const char *path, char place[PATH_MAX])
+{
+	char folder[PATH_MAX], real[PATH_MAX];
+	if (realpath(path, place))
+		return true;
+	char *target = resolve_dangling(path);
+	int n = target ? folder_length(target) : 0;
+	bool ok = target && n < PATH_MAX;
+	if (ok) {
+		snprintf(folder, sizeof(folder), "%.*s", n, target);
+		ok = realpath(n ? folder : ".", real) != NULL;
+	}
+	n = ok ? snprintf(place, PATH_MAX, "%s/%s", real, target + n) : PATH_MAX;
+	free(target);
+	return n > 0 && n < PATH_MAX;
+}
+
+bool clv_output_same(const char *a, const char *b)
+{
+	char places[2][PATH_MAX];
+	return find_place(a, places[0]) && find_place(b, places[1]) && !strcmp(places[0], places[1]);
 }
 
 bool clv_output_file(const char *path, const void *data, size_t len, struct clv_error *err)

@@ -20,7 +20,8 @@ struct clv_output {
 	bool failed; /* the reason was told; everything after it does nothing */
 };
 
-/* false: nothing was made, and there is nothing to end. */
+/* false: nothing was made, and there is nothing to end. "-" is refused: elsewhere it means standard output, for which commands
+ * have --json. */
 bool clv_output_begin(struct clv_output *o, const char *path, struct clv_error *err);
 
 void clv_output_write(struct clv_output *o, const void *data, size_t len, struct clv_error *err);
@@ -31,6 +32,9 @@ bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err);
 
 /* A name that cannot be written is better told before the work than after it. Nothing is made; a NULL path is good. */
 bool clv_output_try(const char *path, struct clv_error *err);
+
+/* Whether two names are of one file, or of one place where there is none yet. */
+bool clv_output_same(const char *a, const char *b);
 
 /* All of a file at once. */
 bool clv_output_file(const char *path, const void *data, size_t len, struct clv_error *err);

@@ -26,7 +26,7 @@ static bool count(void *arg, const struct clv_layers_event *e)
 	struct maker *m = arg;
 	m->events++;
 	m->blocks += e->birth;
-	return true;
+	return m->events <= CLV_PLANNED_EVENTS_MAX;
 }
 
 /* ---- stacks: one frame each, "TENSOR ROLE" ---- */
@@ -134,8 +134,9 @@ struct clv_trace *clv_planned_trace(const struct clv_layers *layers, struct clv_
 		clv_error_set(err, "the plan asks for no memory: there is no history of it");
 		return NULL;
 	}
-	if (m.events >= UINT32_MAX) {
-		clv_error_set(err, "the history of the plan has too many events");
+	if (m.events > CLV_PLANNED_EVENTS_MAX) {
+		clv_error_set(err, "the history of the plan has more than %d events, which is the most that is written",
+			      CLV_PLANNED_EVENTS_MAX);
 		return NULL;
 	}
 	if (ok) {

@@ -111,9 +111,9 @@ static int take(const struct clv_args *a, const struct clv_arg *o, const char *v
 					      value, UINT64_MAX);
 		if (!clv_size_parse(value, &number))
 			return clv_cli_refuse(
-				a->command, "option --%s: '%s' is no size; sizes are written like 123, 20MiB or 1.5GiB",
+				a->command, "option --%s: '%s' is no size; sizes are written like 123, 20MiB or 1.5GiB, in powers of 1024",
 				o->name, value);
-		if (number == 0)
+		if (number == 0 && !o->zero)
 			return clv_cli_refuse(a->command, "option --%s: a size of 0 makes no sense", o->name);
 		*(uint64_t *)o->into = number;
 		break;

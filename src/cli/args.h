@@ -13,7 +13,7 @@ enum clv_arg_kind {
 	CLV_ARG_FLAG,    /* bool; takes no value */
 	CLV_ARG_TEXT,    /* const char *, not empty */
 	CLV_ARG_TEXTS,   /* struct clv_arg_texts: may be given several times */
-	CLV_ARG_SIZE,    /* uint64_t: bytes, as people write them; not 0 */
+	CLV_ARG_SIZE,    /* uint64_t: bytes, as people write them; not 0, unless with `zero` */
 	CLV_ARG_NUMBER,  /* uint64_t: digits, min <= value <= max */
 	CLV_ARG_SECONDS, /* double: decimal digits, with a fraction or without; above 0, at most CLV_ARG_SECONDS_MAX */
 };
@@ -35,6 +35,7 @@ struct clv_arg {
 	const char *help;  /* lines end in \n but the last; NULL: not listed */
 	uint64_t min, max; /* of a NUMBER; max 0: UINT64_MAX */
 	bool *given;       /* may be NULL */
+	bool zero;         /* of a SIZE: 0 makes sense */
 };
 
 struct clv_args {

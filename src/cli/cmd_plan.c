@@ -33,7 +33,7 @@ static const char about[] =
 struct options {
 	const char *model, *backend, *rank, *padding, *strategy, *emit, *out;
 	uint64_t tp, dp, pcp, pp, gpu_memory, other_weights, kv_cache, workspace;
-	bool tp_given, dp_given, pcp_given, pp_given; /* which do not go with --list */
+	bool tp_given, dp_given, pcp_given, pp_given, other_given, cache_given, workspace_given;
 	bool ep, coverage, list, json;
 };
 
@@ -120,16 +120,22 @@ static int parse(struct options *o, int argc, char **argv)
 		 .kind = CLV_ARG_SIZE,
 		 .into = &o->other_weights,
 		 .value = "SIZE",
+		 .zero = true,
+		 .given = &o->other_given,
 		 .help = "a rank's weights that are no routed experts"},
 		{.name = "kv-cache",
 		 .kind = CLV_ARG_SIZE,
 		 .into = &o->kv_cache,
 		 .value = "SIZE",
+		 .zero = true,
+		 .given = &o->cache_given,
 		 .help = "that comes when all is converted"},
 		{.name = "workspace",
 		 .kind = CLV_ARG_SIZE,
 		 .into = &o->workspace,
 		 .value = "SIZE",
+		 .zero = true,
+		 .given = &o->workspace_given,
 		 .help = "of kernels, at the same time"},
 		{.name = "strategy",
 		 .kind = CLV_ARG_TEXT,
@@ -169,7 +175,7 @@ static int parse(struct options *o, int argc, char **argv)
 static bool check_list(const struct options *o, struct clv_error *err)
 {
 	if (o->model || o->backend || o->rank || o->padding || o->strategy || o->emit || o->out || o->gpu_memory ||
-	    o->other_weights || o->kv_cache || o->workspace || o->tp_given || o->dp_given || o->pcp_given ||
+	    o->other_given || o->cache_given || o->workspace_given || o->tp_given || o->dp_given || o->pcp_given ||
 	    o->pp_given || o->ep || o->coverage)
 		return clv_error_set(err, "--list goes with --json only");
 	return true;
@@ -226,9 +232,30 @@ static bool configure(struct plan_command *c, struct clv_plan_config *config, st
 	t->model = &c->model;
 	t->gpu_memory = o->gpu_memory;
 	t->other_weights = o->other_weights;
+	t->other_weights_known = o->other_given;
 	t->kv_cache = o->kv_cache;
 	t->workspace = o->workspace;
 	return true;
+}
+
+/* Nothing is written over what the plan is made from, nor over what was just written. */
+static bool check_places(const struct plan_command *c, struct clv_error *err)
+{
+	const char *outputs[] = {c->o.out, c->o.emit};
+	const char *slash = strrchr(c->model.path, '/');
+	char *beside = NULL;
+	bool ok = true;
+	if (asprintf(&beside, "%.*shf_quant_config.json", slash ? (int)(slash + 1 - c->model.path) : 0, c->model.path) <
+	    0)
+		return clv_error_set(err, "out of host memory");
+	for (size_t i = 0; i < CLV_ARRAY_LEN(outputs) && ok; i++)
+		if (outputs[i] && (clv_output_same(outputs[i], c->model.path) || clv_output_same(outputs[i], beside)))
+			ok = clv_error_set(err, "%s: this is a file of the model's, and is not written over",
+					   outputs[i]);
+	if (ok && c->o.out && c->o.emit && clv_output_same(c->o.out, c->o.emit))
+		ok = clv_error_set(err, "%s: this is named for the plan and for the history", c->o.out);
+	free(beside);
+	return ok;
 }
 
 /* ---- what is answered ---- */
@@ -257,7 +284,7 @@ static bool plan(struct plan_command *c, struct clv_error *err)
 {
 	struct clv_plan_config config;
 	if (!configure(c, &config, err) || !clv_output_try(c->o.out, err) || !clv_output_try(c->o.emit, err) ||
-	    !clv_model_read(&c->model, c->o.model, err))
+	    !clv_model_read(&c->model, c->o.model, err) || !check_places(c, err))
 		return false;
 	if (!clv_plan_make(&c->plan, &config, err))
 		return clv_error_set(err, "%s: out of host memory", c->o.model);

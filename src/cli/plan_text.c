@@ -72,7 +72,10 @@ static void print_padding(const struct clv_plan *p, FILE *out)
 	if (s->hidden.padded != s->hidden.logical)
 		fprintf(out, ", in buffers of %" PRIu64, s->hidden.padded);
 	fprintf(out, "\n  padding      ");
-	if (pad->owner == CLV_OWNER_MODEL)
+	if (pad->owner == CLV_OWNER_MODEL && pad->passed == s->intermediate.logical)
+		fprintf(out, "the model's, which has nothing to add: it passes %" PRIu64 " to the backend\n",
+			pad->passed);
+	else if (pad->owner == CLV_OWNER_MODEL)
 		fprintf(out, "the model's: it passes %" PRIu64 " instead of %" PRIu64 " to the backend\n", pad->passed,
 			s->intermediate.logical);
 	else if (pad->owner == CLV_OWNER_BACKEND)
@@ -281,9 +284,8 @@ static void print_proof(const struct clv_plan *p, FILE *out)
 		return;
 	fputc('\n', out);
 	for (int pass = 0; clv_table_pass(&table, pass); pass++) {
-		static const char *const heads[] = {
-			"coverage",           "elements", "copies",         "written",
-			"bytes of all ranks", "tails",    "bytes of tails", "of layouts"};
+		static const char *const heads[] = {"coverage",           "elements", "copies",         "written",
+						    "bytes of all ranks", "tails",    "bytes of tails", "of layouts"};
 		for (size_t i = 0; i < CLV_ARRAY_LEN(heads); i++)
 			snprintf(cells[i], CELL, "%s", heads[i]);
 		clv_table_row(&table, cells, 8);
@@ -293,13 +295,11 @@ static void print_proof(const struct clv_plan *p, FILE *out)
 				const struct clv_coverage_figures *f = &proof->coverage.buffers[b];
 				const struct clv_plan_sum *own = &proof->sums[b];
 				bool converted = proof->converted;
-				const uint64_t figures[] = {f->elements,
-							    f->copies,
-							    f->written,
-							    converted ? own->bytes : f->buffer_bytes,
-							    f->tails,
-							    converted ? own->tail_bytes : f->tail_bytes,
-							    own->layout_bytes};
+				const uint64_t figures[] = {
+					f->elements,      f->copies,
+					f->written,       converted ? own->bytes : f->buffer_bytes,
+					f->tails,         converted ? own->tail_bytes : f->tail_bytes,
+					own->layout_bytes};
 				if (f->set != proof->set)
 					continue;
 				snprintf(cells[0], CELL, "  %s, %s", f->name, converted ? "converted" : "loaded");
@@ -333,14 +333,77 @@ static void print_verdict(const struct clv_plan *p, FILE *out)
 		clv_strategy_name(t->config.strategy), memory, room, t->headroom_bytes < 0 ? "are lacking" : "remain");
 }
 
+static bool warns(const struct clv_plan_rank *r, const struct clv_timeline_warning *w)
+{
+	for (uint32_t i = 0; i < r->timeline.warning_count; i++)
+		if (!strcmp(r->timeline.warnings[i].code, w->code) && !strcmp(r->timeline.warnings[i].text, w->text))
+			return true;
+	return false;
+}
+
+/* ", ranks 0 to 6 and 8": those that warn so, if not all do. */
+static void print_warned(const struct clv_plan *p, const struct clv_timeline_warning *w, FILE *out)
+{
+	uint32_t warned = 0, spans = 0;
+	for (uint32_t i = 0; i < p->world; i++)
+		warned += warns(&p->ranks[p->like[i]], w);
+	if (warned == p->world)
+		return;
+	fprintf(out, ", rank%s", plural(warned));
+	for (uint32_t first = 0; first < p->world; first++) {
+		uint32_t end = first;
+		while (end < p->world && warns(&p->ranks[p->like[end]], w))
+			end++;
+		if (end == first)
+			continue;
+		fprintf(out, spans++ ? ", %" PRIu32 : " %" PRIu32, first);
+		if (end - first > 1)
+			fprintf(out, " to %" PRIu32, end - 1);
+		first = end;
+	}
+}
+
+/* Each once, those of the rank that needs the most first. */
+static void print_warnings(const struct clv_plan *p, FILE *out)
+{
+	uint32_t printed = 0;
+	for (uint32_t k = 0; k < p->rank_count; k++) {
+		uint32_t at = !k ? p->worst : k <= p->worst ? k - 1 : k;
+		const struct clv_timeline *t = &p->ranks[at].timeline;
+		for (uint32_t i = 0; i < t->warning_count; i++) {
+			bool again = k && warns(clv_plan_worst(p), &t->warnings[i]);
+			for (uint32_t j = 0; j < at && k && !again; j++)
+				again = warns(&p->ranks[j], &t->warnings[i]);
+			if (again)
+				continue;
+			fprintf(out, "%swarning (%s", printed++ ? "" : "\n", t->warnings[i].code);
+			if (p->like)
+				print_warned(p, &t->warnings[i], out);
+			fprintf(out, "): %s\n", t->warnings[i].text);
+		}
+	}
+}
+
 static void print_notes(const struct clv_plan *p, FILE *out)
 {
-	const struct clv_timeline *t = &clv_plan_worst(p)->timeline;
-	const struct clv_model *m = t->config.model;
-	for (uint32_t i = 0; i < t->warning_count; i++)
-		fprintf(out, "%swarning (%s): %s\n", i ? "" : "\n", t->warnings[i].code, t->warnings[i].text);
+	const struct clv_model *m = p->config.timeline.model;
+	print_warnings(p, out);
 	for (size_t i = 0; i < m->note_count; i++)
 		fprintf(out, "%snote: %s\n", i ? "" : "\n", m->notes[i]);
+}
+
+/* As a shell reads it. */
+static void print_word(const char *text, FILE *out)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_";
+	if (text[strspn(text, plain)] == '\0') {
+		fputs(text, out);
+		return;
+	}
+	fputc('\'', out);
+	for (; *text; text++)
+		fputs(*text == '\'' ? "'\\''" : (char[]){*text, '\0'}, out);
+	fputc('\'', out);
 }
 
 void clv_plan_text(const struct clv_plan *p, const char *written, FILE *out)
@@ -360,8 +423,12 @@ void clv_plan_text(const struct clv_plan *p, const char *written, FILE *out)
 	print_proof(p, out);
 	print_verdict(p, out);
 	print_notes(p, out);
-	if (written)
-		fprintf(out, "\nNext: cleave run --plan %s -- COMMAND\n", written);
-	else
+	if (!p->fits || p->disproved.text[0])
+		return;
+	if (written) {
+		fprintf(out, "\nNext: cleave run --plan ");
+		print_word(written, out);
+		fprintf(out, " -- COMMAND\n");
+	} else
 		fprintf(out, "\nNext: write the plan with -o PLAN, and run `cleave run --plan PLAN -- COMMAND`.\n");
 }

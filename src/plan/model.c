@@ -222,12 +222,12 @@ static bool read_layers(const struct clv_fields *f, struct clv_model *m, const c
 	if (!m->moe_layers)
 		return clv_error_set(
 			f->err,
-			"%s: none of the %" PRIu32 " layers has experts, by what first_k_dense_replace, "
+			"%s: no layer (of %" PRIu32 ") has experts, by what first_k_dense_replace, "
 			"moe_layer_freq, moe_layers, interleave_moe_layer_step, decoder_sparse_step, mlp_only_layers and "
 			"hybrid_override_pattern say",
 			f->file, m->layers);
 	return m->moe_layers < m->layers ||
-	       clv_model_note(m, f->err, "%s: no field takes experts from a layer, so all %" PRIu32 " layers have them",
+	       clv_model_note(m, f->err, "%s: no field takes experts from a layer, so each layer has them (%" PRIu32 ")",
 			      f->file, m->layers);
 }
 

@@ -266,7 +266,8 @@ bool clv_plan_make(struct clv_plan *p, const struct clv_plan_config *config, str
 	memset(p, 0, sizeof(*p));
 	p->config = *config;
 	struct clv_timeline_config *c = &p->config.timeline;
-	if (!p->config.strategy_given)
+	c->strategy_assumed = !p->config.strategy_given;
+	if (c->strategy_assumed)
 		c->strategy = CLV_STRATEGY_PREALLOCATED;
 	p->set = set_of(c->model);
 	struct clv_backend_layer probe;

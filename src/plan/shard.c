@@ -79,6 +79,28 @@ static bool divide_experts(const struct clv_shard *s, struct clv_error *err)
 	return true;
 }
 
+/* By how many ranks it could be divided, without a cut through what shares a scale: the next below and above. */
+static const char *other_ranks(const struct clv_shard *s, char *buf, size_t len)
+{
+	const struct clv_model_quant *q = &s->model->quant;
+	uint32_t size = s->model->intermediate, below = s->moe_tp - 1, above = s->moe_tp + 1;
+	uint32_t rows = (uint32_t)clv_max_u64(q->block_rows, 1),
+		 cols = (uint32_t)clv_max_u64(clv_max_u64(q->block_cols, q->group), 1);
+#define DIVIDES(ranks) (size % (ranks) == 0 && size / (ranks) % rows == 0 && size / (ranks) % cols == 0)
+	while (below && !DIVIDES(below))
+		below--;
+	while (above <= size && !DIVIDES(above))
+		above++;
+#undef DIVIDES
+	if (below && above <= size)
+		snprintf(buf, len, "; it does by %" PRIu32 " and %" PRIu32, below, above);
+	else if (below || above <= size)
+		snprintf(buf, len, "; it does by %" PRIu32, below ? below : above);
+	else
+		buf[0] = '\0';
+	return buf;
+}
+
 static bool divide_intermediate(struct clv_shard *s, struct clv_error *err)
 {
 	const struct clv_model *m = s->model;
@@ -87,16 +109,12 @@ static bool divide_intermediate(struct clv_shard *s, struct clv_error *err)
 	char ranks[64];
 	n->logical = m->intermediate;
 	if (n->logical % s->moe_tp) {
-		uint32_t below = s->moe_tp, above = s->moe_tp;
-		while (n->logical % below)
-			below--;
-		while (above < n->logical && n->logical % above)
-			above++;
+		char instead[64];
 		return clv_error_set(err,
 				     "%s: the intermediate size of an expert, %" PRIu64 ", does not divide by %" PRIu32
-				     " ranks (%s); it does by %" PRIu32 " and %" PRIu32,
-				     m->path, n->logical, s->moe_tp, ranks_text(c, ranks, sizeof(ranks)), below,
-				     n->logical % above ? (uint32_t)n->logical : above);
+				     " ranks (%s)%s",
+				     m->path, n->logical, s->moe_tp, ranks_text(c, ranks, sizeof(ranks)),
+				     other_ranks(s, instead, sizeof(instead)));
 	}
 	n->raw = n->logical / s->moe_tp;
 	s->passed_intermediate = n->logical;
@@ -187,13 +205,17 @@ static bool whole_groups(const struct clv_shard *s, uint32_t rows, uint32_t cols
 	} sizes[] = {{"the hidden size of routed experts", s->hidden.logical},
 		     {"the intermediate size", s->intermediate.logical},
 		     {"a rank's share of the intermediate size", m->split_by_groups ? 0 : s->intermediate.raw}};
-	char ranks[64];
-	for (size_t i = 0; i < CLV_ARRAY_LEN(sizes); i++)
-		if (sizes[i].size % rows || sizes[i].size % cols)
-			return clv_error_set(
-				err, "%s: %s, %" PRIu64 " (%s), would cut a %s of %" PRIu32 " that shares a scale",
-				m->path, sizes[i].what, sizes[i].size, ranks_text(&s->config, ranks, sizeof(ranks)),
-				rows > 1 ? "block" : "group", clv_max_u64(rows, cols) == rows ? rows : cols);
+	char ranks[64], share[96] = "";
+	for (size_t i = 0; i < CLV_ARRAY_LEN(sizes); i++) {
+		if (sizes[i].size % rows == 0 && sizes[i].size % cols == 0)
+			continue;
+		if (i == 2)
+			snprintf(share, sizeof(share), " with %s", ranks_text(&s->config, ranks, sizeof(ranks)));
+		return clv_error_set(err,
+				     "%s: %s is %" PRIu64 "%s, which would cut a %s of %" PRIu32 " that shares a scale",
+				     m->path, sizes[i].what, sizes[i].size, share, rows > 1 ? "block" : "group",
+				     clv_max_u64(rows, cols) == rows ? rows : cols);
+	}
 	return true;
 }
 

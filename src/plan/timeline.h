@@ -18,9 +18,11 @@ struct clv_timeline_config {
 	const struct clv_shard_config *parallel; /* alignments and `zeroed` are not read */
 	uint32_t rank;
 	uint64_t other_weights; /* bytes of all that is no routed expert; 0: none */
+	bool other_weights_known; /* else there is a warning where they matter */
 	uint64_t kv_cache, workspace;
 	uint64_t gpu_memory;        /* that the rank can have; 0: not known */
 	enum clv_strategy strategy; /* the one that the engine uses: of it are `fits`, reservations and warnings */
+	bool strategy_assumed; /* nobody said that it uses that: there is a warning if those of today do not fit */
 };
 
 /* Defaults: rank 0, preallocated, nothing else there, memory not known. */

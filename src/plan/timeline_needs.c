@@ -356,12 +356,48 @@ static bool warn_sleep(struct clv_timeline *t)
 		    mib, mib, requests);
 }
 
+/* What engines of today do, and did before, if nobody said that this one does something else. */
+static bool warn_usual(struct clv_timeline *t)
+{
+	const struct clv_timeline_strategy *usual = &t->strategies[CLV_STRATEGY_PREALLOCATED],
+					   *before = &t->strategies[CLV_STRATEGY_LISTS];
+	char older[128] = "";
+	if (usual->fits)
+		return true;
+	if (before->legal && !before->fits)
+		snprintf(older, sizeof(older), ", nor does lists, which needs %" PRIu64, before->peak.peak_bytes);
+	return warn(t, "other-strategy",
+		    "this fits into %" PRIu64
+		    " bytes only if the engine converts in the way of %s: preallocated, which "
+		    "is usual, needs %" PRIu64 " and does not fit%s",
+		    t->config.gpu_memory, clv_strategy_name(t->config.strategy), usual->peak.peak_bytes, older);
+}
+
+/* Without what is no routed expert, a plan fits that does not. */
+static bool warn_other_weights(struct clv_timeline *t)
+{
+	const struct clv_model *m = t->config.model;
+	uint64_t shared = (uint64_t)t->layer_count * (m->gated ? 3 : 2) * m->hidden * m->shared_intermediate *
+			  (clv_dtype_bits(m->dtype) / 8);
+	char part[256] = "";
+	if (!t->config.gpu_memory || t->config.other_weights_known)
+		return true;
+	if (shared)
+		snprintf(part, sizeof(part),
+			 "; shared experts alone would have %" PRIu64 " bytes in %s, each whole on this rank", shared,
+			 clv_dtype_name(m->dtype));
+	return warn(t, "other-weights",
+		    "no size of other weights is given, so attention, embeddings, dense layers and shared experts are "
+		    "not in these peaks%s",
+		    part);
+}
+
 static bool warn_other(struct clv_timeline *t)
 {
 	char names[256] = "";
 	size_t at = 0;
 	if (t->fits)
-		return true;
+		return !t->config.strategy_assumed || warn_usual(t);
 	for (unsigned s = 0; s < CLV_STRATEGIES; s++)
 		if (t->strategies[s].legal && t->strategies[s].fits)
 			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s (%" PRIu64 " bytes)",
@@ -420,6 +456,6 @@ bool clv_timeline_needs(struct clv_timeline *t)
 		for (uint32_t set = 0; set < CLV_SETS; set++)
 			if (!add_transients(t, &t->kinds[set], (enum clv_strategy)s))
 				return false;
-	return make_reservations(t) && warn_other(t) && warn_traps(t) && warn_sleep(t) && warn_padding(t) &&
-	       warn_unknown(t);
+	return make_reservations(t) && warn_other(t) && warn_other_weights(t) && warn_traps(t) && warn_sleep(t) &&
+	       warn_padding(t) && warn_unknown(t);
 }
