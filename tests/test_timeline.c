@@ -3,6 +3,7 @@
  * Timelines of a rank: Kimi-K3 in NVFP4 for TRT-LLM at TP8 and EP8 against what was worked out by hand, and its histories
  * against what PyTorch's allocator makes of them; other backends, kinds of layers and settings in the small.
  */
+#include "../src/heap/reserve_text.h"
 #include "../src/plan/timeline.h"
 #include "../tracing/format/clv.h"
 #include "../tracing/import/import.h"
@@ -234,10 +235,9 @@ START_TEST(reservations_of_k3)
 		p.config.strategy = CLV_STRATEGY_LISTS;
 		make_again(&p);
 		const struct want lists[] = {soft[0],
-					     {"w13_weight converted", size[0], e, 0, false},
-					     {"w13_weight_scale converted", size[1], e, 0, false},
+					     {"w13_weight_scale gathered", size[1], e + 1, 0, false},
 					     {"w2_weight converted", size[2], e, 0, false},
-					     {"w2_weight_scale converted", size[3], e, 0, false}};
+					     {"w2_weight_scale gathered", size[3], e + 1, 0, false}};
 		must_reserve(&p.t, lists, CLV_ARRAY_LEN(lists));
 		/* a request of the size of a destination that is not the experts' */
 		p.config.strategy = CLV_STRATEGY_PREALLOCATED;
@@ -374,12 +374,23 @@ static struct clv_trace *history_of(struct planned *p, enum clv_strategy strateg
 	return trace;
 }
 
-static struct clv_policy_stats replayed(const struct clv_trace *trace, const char *policy, uint64_t capacity)
+static struct clv_replay_result replay(const struct clv_trace *trace, const char *policy, uint64_t capacity)
 {
 	struct clv_replay_result result;
 	struct clv_error err = {""};
 	const struct clv_replay_options options = {.policy = policy, .capacity = capacity, .event_lag_us = 1000};
 	ck_assert_msg(clv_replay(trace, trace->histories, &options, &result, &err), "%s", err.text);
+	return result;
+}
+
+static bool completes(const struct clv_trace *trace, const char *policy, uint64_t capacity)
+{
+	return replay(trace, policy, capacity).completed;
+}
+
+static struct clv_policy_stats replayed(const struct clv_trace *trace, const char *policy, uint64_t capacity)
+{
+	struct clv_replay_result result = replay(trace, policy, capacity);
 	ck_assert_msg(result.completed, "%s: event %" PRIu64 ": %s", policy, result.failed_at_event, result.failure);
 	return result.stats;
 }
@@ -443,20 +454,53 @@ START_TEST(torch_reserves_as_is_known)
 }
 END_TEST
 
-/* At what is live in the end, one layer, and a chunk of rows: more than a packing needs, and no slack for anything else. */
-START_TEST(cleave_on_preallocated_k3)
+#define FRAME (2 * CLV_MIB)
+
+/* The heap with what the plan reserves. */
+static void under_plan(char *policy, size_t room, const struct clv_timeline *t)
 {
-	for (size_t i = 0; i < CLV_ARRAY_LEN(ranks); i++) {
-		const struct rank *r = &ranks[i];
-		static struct planned p;
-		struct clv_layers_peak peak;
-		prepare_k3(&p, 8, r->ep);
-		struct clv_trace *trace = history_of(&p, CLV_STRATEGY_PREALLOCATED, &peak);
-		uint64_t scratch = r->chunk[0] + r->chunk[1];
-		struct clv_policy_stats s = replayed(trace, "cleave", peak.final_bytes + layer_bytes(r) + scratch);
-		ck_assert_uint_eq(s.oom_retries, 0);
-		clv_trace_free(trace);
+	size_t used = (size_t)snprintf(policy, room, "cleave:");
+	for (uint32_t i = 0; i < t->reservation_count; i++) {
+		const struct clv_timeline_reservation *r = &t->reservations[i];
+		const struct clv_reserve_text text = {.bytes = r->bytes, .count = r->count, .after_n = r->after_n, .hard = r->hard,
+						      .device = CLV_RESERVE_EACH_DEVICE};
+		used += (size_t)snprintf(policy + used, room - used, "%sreserve:", i ? "," : "");
+		used += (size_t)clv_reserve_print(&text, policy + used, room - used);
+		ck_assert_uint_lt(used, room);
 	}
+}
+
+/* The whole of Kimi-K3, at what is live in the end, one layer, and a chunk of rows; two frames more where all of that is live at
+ * once; lists need the tensor that is stacked first, too, and where pieces are large, room for where they end. */
+START_TEST(cleave_under_plans_of_k3)
+{
+	for (size_t i = 0; i < CLV_ARRAY_LEN(ranks); i++)
+		for (enum clv_strategy s = 0; s < CLV_STRATEGIES; s++) {
+			const struct rank *r = &ranks[i];
+			static struct planned p;
+			struct clv_layers_peak peak;
+			char policy[1024];
+			prepare_k3(&p, 8, r->ep);
+			p.config.strategy = s;
+			make(&p);
+			under_plan(policy, sizeof(policy), &p.t);
+			done(&p);
+			prepare_k3(&p, 8, r->ep);
+			struct clv_trace *trace = history_of(&p, s, &peak);
+			uint64_t scratch = r->chunk[0] + r->chunk[1], room = peak.final_bytes + layer_bytes(r) + scratch;
+			if (s == CLV_STRATEGY_LISTS)
+				room += r->experts * r->size[0] + (r->ep ? 240 * CLV_MIB : 0);
+			else if (s != CLV_STRATEGY_PREALLOCATED)
+				room += 2 * FRAME;
+			ck_assert_uint_eq(replayed(trace, policy, room).oom_retries, 0);
+			/* the plan is not for nothing */
+			if (s == CLV_STRATEGY_LISTS || (s == CLV_STRATEGY_PREALLOCATED && !r->ep)) {
+				uint64_t least = s == CLV_STRATEGY_LISTS ? room : peak.peak_bytes + 2 * FRAME;
+				ck_assert(completes(trace, policy, least));
+				ck_assert(!completes(trace, "cleave", least));
+			}
+			clv_trace_free(trace);
+		}
 }
 END_TEST
 
@@ -667,6 +711,6 @@ START_TEST(answers_at_once)
 END_TEST
 
 CHECK_MAIN("timeline", peaks_of_k3, transients_of_k3, reservations_of_k3, what_fits_can_be_held, warnings_of_k3,
-	   torch_reserves_as_is_known, cleave_on_preallocated_k3, histories_are_traces, layers_that_stay,
+	   torch_reserves_as_is_known, cleave_under_plans_of_k3, histories_are_traces, layers_that_stay,
 	   stages_of_a_pipeline, says_what_is_not_known, marlin_goes_by_copies, cutlass_swizzles_scales_whole,
 	   answers_at_once)

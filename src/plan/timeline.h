@@ -47,8 +47,14 @@ struct clv_timeline_transient {
  * without a word, and is then served from ordinary memory, into which that room has come back. Requests of the same size
  * before the conversion, which sources can be, are let pass. The layers after the first find the room of its sources; if
  * destinations are larger than those, whole slots for what all layers grow by come on top. Of two kinds of layers it is the
- * one that needs more. Hard are destinations for which no request comes that is not held for; one slot for several buffers
- * of a size is hard if all of them are. */
+ * one that needs more.
+ *
+ * Under lists, pieces of four kinds would lie mixed, and a list that is freed would leave holes between pieces. So the pieces of
+ * all kinds are held for, and one slot for what an expert's piece is gathered in, but for the kind that is stacked first: its
+ * pieces then lie together in what is left, and what they leave is room for the other kinds' destinations.
+ *
+ * Hard are destinations for which no request comes that is not held for; one slot for several buffers of a size is hard if all of
+ * them are. */
 struct clv_timeline_reservation {
 	char name[64]; /* the buffer it is for; of several of one size the first, destinations before others */
 	uint64_t bytes;

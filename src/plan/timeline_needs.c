@@ -133,6 +133,28 @@ static bool find_needed(const struct clv_conversion_plan *p, struct held *h)
 	return steps && h->needed;
 }
 
+/* Under lists: the tensor that is stacked while all lists are there. */
+static uint32_t stacked_first(const struct clv_conversion_plan *p, const struct held *h)
+{
+	for (size_t i = 0; i < p->count; i++)
+		if (h->needed[i] && p->buffers[i].role == CLV_ROLE_DESTINATION)
+			return p->buffers[i].tensor;
+	return UINT32_MAX;
+}
+
+/* Under lists, what is held and what is not so that pieces of a kind lie together. */
+static void sort_lists(const struct clv_conversion_plan *p, struct held *h)
+{
+	uint32_t first = stacked_first(p, h);
+	for (size_t i = 0; i < p->count; i++) {
+		const struct clv_conversion_buffer *b = &p->buffers[i];
+		if (b->role == CLV_ROLE_CONVERTED && b->tensor == first)
+			h->needed[i] = false;
+		else if (b->role == CLV_ROLE_GATHERED && b->tensor != first && b->expert == 0)
+			h->needed[i] = true;
+	}
+}
+
 /* When all layers are loaded and none is converted. */
 static uint64_t loaded_bytes(const struct clv_timeline *t)
 {
@@ -242,8 +264,10 @@ static bool make_reservations(struct clv_timeline *t)
 		return true;
 	uint64_t peak = t->strategies[t->config.strategy].peak.peak_bytes, loaded = loaded_bytes(t);
 	struct held h = {.left = peak - loaded};
-	bool ok = find_needed(&t->kinds[set].plans[t->config.strategy], &h) && hold_layer(t, &t->kinds[set], &h) &&
-		  hold_growth(t, &t->kinds[set], &h);
+	bool ok = find_needed(&t->kinds[set].plans[t->config.strategy], &h);
+	if (ok && t->config.strategy == CLV_STRATEGY_LISTS)
+		sort_lists(&t->kinds[set].plans[t->config.strategy], &h);
+	ok = ok && hold_layer(t, &t->kinds[set], &h) && hold_growth(t, &t->kinds[set], &h);
 	free(h.needed);
 	if (!ok)
 		return false;
