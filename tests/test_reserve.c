@@ -736,8 +736,57 @@ START_TEST(threads)
 }
 END_TEST
 
+/* On a device that is full: whoever makes a hard reservation waits for streams, and others use the heap meanwhile, take
+ * its slots, and end it. */
+static void *work_in_need(void *arg)
+{
+	struct worker *w = arg;
+	struct clv_rng rng = {w->id};
+	for (int i = 0; i < ROUNDS; i++) {
+		cleave_ptr p = 0, q = 0;
+		uint64_t id = 0;
+		const cleave_reservation r = {.bytes = 6 * CLV_MIB, .count = 3, .hard = clv_rng_below(&rng, 4) != 0};
+		int made = clv_rng_below(&rng, 3) ? -ENOMEM : cleave_reserve(heap, 0, &r, &id);
+		if (made != 0 && made != -ENOMEM)
+			return NULL;
+		cleave_alloc(heap, 0, stream(w->id), 6 * CLV_MIB, &p);
+		cleave_alloc(heap, 0, stream(w->id), clv_rng_range(&rng, CLV_MIB, 12 * CLV_MIB), &q);
+		w->served += p != 0;
+		if (cleave_free(heap, p, stream(w->id)) || cleave_free(heap, q, stream(w->id)))
+			return NULL;
+		int ended = id ? cleave_reserve_end(heap, 0, clv_rng_below(&rng, 4) ? id : 0) : 0;
+		if (ended != 0 && ended != -ENOENT)
+			return NULL;
+	}
+	return w;
+}
+
+START_TEST(threads_in_need)
+{
+	open_with(NULL, (struct clv_sim_config){.capacity = 48 * CLV_MIB, .event_lag_ns = 200000});
+	pthread_t t[THREADS];
+	struct worker w[THREADS];
+	for (unsigned i = 0; i < THREADS; i++) {
+		w[i] = (struct worker){.id = i + 1};
+		ck_assert_int_eq(pthread_create(&t[i], NULL, work_in_need, &w[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *good;
+		pthread_join(t[i], &good);
+		ck_assert_ptr_nonnull(good);
+		ck_assert_uint_gt(w[i].served, 0);
+	}
+	ck_assert_uint_gt(books().host_waits, 0);
+	ck_assert_int_eq(cleave_reserve_end(heap, 0, 0), 0);
+	ck_assert_uint_eq(books().reservation_bytes, 0);
+	ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, NULL), 0);
+	ck_assert_uint_eq(books().held_bytes, 0);
+	close_all();
+}
+END_TEST
+
 CHECK_MAIN("reserve", slots_are_held_back, beyond_the_plan, through_one_spare, after_n_that_is_never_reached, classes,
 	   of_one_stream, across_streams, not_for_captures, soft_yields_before_hard, failures_tell_of_too_small_plans,
 	   trim_spares_hard_ones, what_cannot_be_had, senseless, idle_time, many_phases, several_of_a_size,
 	   settings_make_them_at_work, settings_that_cannot_be_had, other_sizes_pay_nothing, stranded_of_a_replay,
-	   threads)
+	   threads, threads_in_need)

@@ -98,10 +98,11 @@ CLEAVE_API int cleave_heap_set_limit(cleave_heap *heap, int device, uint64_t byt
 CLEAVE_API int cleave_heap_set_headroom(cleave_heap *heap, int device, uint64_t bytes);
 
 /* Gives free frames back to the driver until at most `keep` bytes are held. Waits for pending work if needed. `released`
- * (may be NULL) gets the bytes given back. */
+ * (may be NULL) gets the bytes given back. What hard reservations (plan.h) hold stays. */
 CLEAVE_API int cleave_heap_trim(cleave_heap *heap, int device, uint64_t keep, uint64_t *released);
 
-/* Books of one device. held = live + rounding + free, where free = hole bytes + frames kept unmapped. */
+/* Books of one device. held = live + rounding + free, where free = hole bytes + frames kept unmapped + what is kept for
+ * the next requests or held back by reservations. */
 typedef struct cleave_heap_stats {
 	uint64_t held_bytes, held_peak_bytes;           /* of frames */
 	uint64_t live_bytes, live_peak_bytes;           /* requested, each rounded up to 512 B */

@@ -235,7 +235,7 @@ typedef struct cleave_reservation {
 	uint64_t idle_ms;     /* ... or when none matched for so long; 0: not by that */
 	cleave_stream stream; /* with one_stream: whose requests match */
 	int one_stream;       /* 0: requests on any stream match */
-	int by_class;         /* 1: requests of more than bytes/2 match, too, and get a whole slot */
+	int by_class;         /* 1: requests of more than bytes/2 match, too, and get a whole slot (see rounding_bytes) */
 	int hard;
 	uint64_t reserved[4]; /* 0 */
 } cleave_reservation;

@@ -16,6 +16,12 @@
 #define MUCH_SHARES 8
 #define MUCH_AT_START_NS 200000000u
 #define MUCH_DOUBLINGS 4
+/* In a long run on a device with room the driver has far less: a server goes on for days, and what it moves about each time that
+ * it meets other sizes is for nothing. */
+#define LONG_RUN_NS 10000000000u
+#define LONG_AT_START_NS 100000000u
+#define LONG_PERMILLE 1u
+#define ROOMY_OF_CAP 4
 
 /* The usual unit: a share of what may be held, or of what is; at most `frame` of the settings, and so many times the
  * request, since one block may pin it for good in the end. */
@@ -133,7 +139,9 @@ static unsigned overspent(const struct clv_arena *a)
 {
 	if (tight(a))
 		return 0;
-	uint64_t spent = spent_ns(a), much = MUCH_AT_START_NS + share_ns(a) * MUCH_SHARES;
+	uint64_t spent = spent_ns(a), much = MUCH_AT_START_NS + share_ns(a) * MUCH_SHARES, run = a->driver->now_ns(a->driver);
+	if (run > LONG_RUN_NS && a->held < clv_reclaim_cap(a) / ROOMY_OF_CAP)
+		much = LONG_AT_START_NS + run / 1000 * LONG_PERMILLE;
 	unsigned doublings = 0;
 	while (doublings < MUCH_DOUBLINGS && spent > much << doublings)
 		doublings++;

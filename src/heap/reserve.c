@@ -17,6 +17,8 @@
 #define ENDED_KEPT 64u     /* whose statistics are still told */
 #define SLOTS_LOOKED_AT 8  /* for one that can be had without a wait */
 
+_Static_assert(CLV_RESERVE_ABOVE == CLV_SMALL_MAX, "what cannot be reserved comes from slabs");
+
 /* ---- which reservations a size concerns ---- */
 
 static bool lasts(const struct clv_reservation *r)
@@ -194,7 +196,7 @@ void clv_reserve_expire(struct clv_arena *a)
 	uint64_t time = now(a);
 	for (struct clv_reservation *r = rs->first, *next; r; r = next) {
 		next = r->next;
-		if (lasts(r) && r->idle_ns && time - r->last_ns > r->idle_ns)
+		if (lasts(r) && r->idle_ns && time > r->last_ns && time - r->last_ns > r->idle_ns)
 			end(a, r, CLEAVE_RESERVATION_ENDED_IDLE);
 	}
 }
