@@ -538,14 +538,14 @@ START_TEST(readme)
 	char path[4096], line[8192];
 	size_t len;
 	model_path("../../../README.md", path, sizeof(path));
-	char *text = file_text(path, &len);
+	char *shown = file_text(path, &len);
 	snprintf(line, sizeof(line),
 		 "cd '%s/../..' && eval \"$(sed -n '/^build.cleave plan --model/,/^```/p' README.md | "
 		 "sed 's/```//; s#^build/cleave#$CLEAVE#; s/ -o plan.json//')\"",
 		 getenv("CLEAVE_TEST_DATA"));
 	struct cli_result r = cli_shell(line);
 	ck_assert_msg(r.status == 0, "%s%s", r.err, r.out);
-	char *at = strstr(text, "\nKimiK3For"), *end = at ? strstr(at, "\nNext: ") : NULL;
+	char *at = strstr(shown, "\nKimiK3For"), *end = at ? strstr(at, "\nNext: ") : NULL;
 	ck_assert(at && end);
 	unsigned checked = 0;
 	for (char *next = at + 1; next < end; checked++) {
@@ -558,7 +558,7 @@ START_TEST(readme)
 		ck_assert_msg(strstr(r.out, row) != NULL, "README.md: '%s' is not in %s", row, r.out);
 	}
 	ck_assert_uint_gt(checked, 30);
-	free(text);
+	free(shown);
 }
 END_TEST
 

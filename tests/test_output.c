@@ -286,9 +286,35 @@ START_TEST(names)
 }
 END_TEST
 
+static bool same(const char *a, const char *b)
+{
+	char first[PATH_MAX];
+	snprintf(first, sizeof(first), "%s", in_folder(a));
+	bool is = clv_output_same(first, in_folder(b));
+	ck_assert(clv_output_same(in_folder(b), first) == is);
+	return is;
+}
+
+/* By whatever way a file is reached, and whether it is there. */
+START_TEST(same_files)
+{
+	struct clv_output o;
+	struct clv_error err = {{0}};
+	make("there", "1");
+	ck_assert_int_eq(symlink("there", in_folder("link")), 0);
+	ck_assert_int_eq(symlink("../nothing", in_folder("sub/far")), 0);
+	ck_assert(same("there", "there") && same("there", "sub/../there") && same("link", "./there"));
+	ck_assert(same("nothing", "sub/../nothing") && same("sub/far", "nothing"));
+	ck_assert(!same("there", "nothing") && !same("nothing", "sub/nothing") && !same("no/folder", "nothing"));
+	ck_assert(!clv_output_begin(&o, "-", &err));
+	ck_assert_str_eq(err.text, "-: a file's name is expected, and for a file of this name ./-");
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {appears_when_complete, names_that_are_taken, two_at_once, links, names};
+	const TTest *const tests[] = {
+		appears_when_complete, names_that_are_taken, two_at_once, links, names, same_files};
 	Suite *suite = suite_create("output");
 	TCase *tcase = tcase_create("output");
 	tcase_set_timeout(tcase, 0); /* meson times tests out */

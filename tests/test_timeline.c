@@ -552,6 +552,22 @@ START_TEST(histories_are_traces)
 	l.other_weights = l.kv_cache = 0;
 	ck_assert_ptr_null(clv_planned_trace(&l, &err));
 	ck_assert_str_eq(err.text, "the plan asks for no memory: there is no history of it");
+	/* 3,000 layers of 1,024 experts, of each an expert's tensors by themselves */
+	static uint8_t kinds[3000];
+	l = clv_timeline_layers(&p.t, CLV_STRATEGY_LISTS);
+	struct clv_conversion many = p.t.kinds[CLV_SET_QUANT].way.conversion;
+	struct clv_conversion_plan plan;
+	many.experts = 1024;
+	err.text[0] = '\0';
+	ck_assert(clv_conversion_plan(&many, CLV_STRATEGY_LISTS, &plan, &err));
+	l.kinds[CLV_SET_QUANT].conversion = &many;
+	l.kinds[CLV_SET_QUANT].plan = &plan;
+	l.kind = kinds;
+	l.count = CLV_ARRAY_LEN(kinds);
+	ck_assert_ptr_null(clv_planned_trace(&l, &err));
+	ck_assert_str_eq(err.text,
+			 "the history of the plan has more than 20000000 events, which is the most that is written");
+	clv_conversion_plan_free(&plan);
 	done(&p);
 }
 END_TEST

@@ -90,7 +90,8 @@ static json_t *padding(struct maker *k, const struct clv_plan_rank *r)
 	set_bytes(k, o, "valid_bytes", p->valid_bytes);
 	set_bytes(k, o, "bytes", p->padding_bytes);
 	set_bytes(k, o, "layout_bytes", p->layout_bytes);
-	set(k, o, "percent", json_real(p->valid_bytes ? 100.0 * (double)p->padding_bytes / (double)p->valid_bytes : 0));
+	set(k, o, "percent",
+	    p->valid_bytes ? json_real(100.0 * (double)p->padding_bytes / (double)p->valid_bytes) : json_null());
 	if (p->other_padded) {
 		other = json_object();
 		set_text(k, other, "owner",

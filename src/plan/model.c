@@ -455,7 +455,8 @@ static void replace_not_finite(char *text, size_t len)
 		if (text[i] == '"') /* to the end of the string */
 			for (i++; i < len && text[i] != '"'; i++)
 				i += text[i] == '\\';
-		for (size_t k = 0; i < len && k < CLV_ARRAY_LEN(words); k++) {
+		bool begins = i < len && (text[i] == 'N' || text[i] == 'I' || text[i] == '-');
+		for (size_t k = 0; begins && k < CLV_ARRAY_LEN(words); k++) {
 			size_t n = strlen(words[k].from);
 			if (n <= len - i && !memcmp(text + i, words[k].from, n) && i && is_between(text[i - 1]) &&
 			    i + n < len && is_between(text[i + n]))

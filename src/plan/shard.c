@@ -84,8 +84,9 @@ static const char *other_ranks(const struct clv_shard *s, char *buf, size_t len)
 {
 	const struct clv_model_quant *q = &s->model->quant;
 	uint32_t size = s->model->intermediate, below = s->moe_tp - 1, above = s->moe_tp + 1;
-	uint32_t rows = (uint32_t)clv_max_u64(q->block_rows, 1),
-		 cols = (uint32_t)clv_max_u64(clv_max_u64(q->block_cols, q->group), 1);
+	bool anywhere = s->model->split_by_groups; /* where the ranks differ, and nothing is cut */
+	uint32_t rows = anywhere ? 1 : (uint32_t)clv_max_u64(q->block_rows, 1),
+		 cols = anywhere ? 1 : (uint32_t)clv_max_u64(clv_max_u64(q->block_cols, q->group), 1);
 #define DIVIDES(ranks) (size % (ranks) == 0 && size / (ranks) % rows == 0 && size / (ranks) % cols == 0)
 	while (below && !DIVIDES(below))
 		below--;

@@ -129,8 +129,9 @@ static bool find_needed(const struct clv_conversion_plan *p, struct held *h)
 		if (!h->needed[i] && p->lives[i].lower < h->first_in)
 			h->first_in = p->lives[i].lower;
 	}
+	bool ok = steps && h->needed;
 	free(steps);
-	return steps && h->needed;
+	return ok;
 }
 
 /* Under lists: the tensor that is stacked while all lists are there. */
