@@ -30,7 +30,7 @@ static const char sample_plan[] =
 	"\"bytes\": 4800},\n"
 	"  {\"name\": \"input_scale\", \"shape\": [], \"dtype\": \"float32\", \"bytes\": 4}],\n"
 	" \"layer_bytes\": 840388, \"weights_bytes\": 2521164,\n"
-	" \"reservations\": [{\"name\": \"w13_weight\", \"bytes\": 393216, \"count\": 1, \"after_n\": 3, \"hard\": true},\n"
+	" \"reservations\": [{\"name\": \"w13_weight\", \"bytes\": 393216, \"count\": 1, \"after_n\": 3, \"uses\": 5, \"hard\": true},\n"
 	"  {\"name\": \"w2_weight\", \"bytes\": 393216, \"count\": 1, \"after_n\": 3, \"hard\": false}],\n"
 	" \"fits\": true, \"headroom_bytes\": null, \"warnings\": []}\n";
 

@@ -80,7 +80,7 @@ static void check_keys(const json_t *doc)
 		     {"transients", {"name", "bytes", "torch_segment_bytes", "requests", "strategies"}},
 		     {"strategies", {"name", "peak_bytes", "least_bytes", "phase", "layer", "fits", "headroom_bytes"}},
 		     {"impossible_strategies", {"name", "why"}},
-		     {"reservations", {"name", "bytes", "count", "after_n", "hard"}},
+		     {"reservations", {"name", "bytes", "count", "after_n", "uses", "hard"}},
 		     {"warnings", {"code", "text"}}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(wholes); i++)
 		whole(doc, wholes[i]);

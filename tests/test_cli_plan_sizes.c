@@ -414,9 +414,10 @@ static json_t *short_reservations(const json_t *list)
 	size_t i;
 	json_array_foreach(list, i, r)
 	{
-		json_array_append_new(out, json_pack("[O,O,O,O,O]", json_object_get(r, "name"),
+		json_array_append_new(out, json_pack("[O,O,O,O,O,O]", json_object_get(r, "name"),
 						     json_object_get(r, "bytes"), json_object_get(r, "count"),
-						     json_object_get(r, "after_n"), json_object_get(r, "hard")));
+						     json_object_get(r, "after_n"), json_object_get(r, "uses"),
+						     json_object_get(r, "hard")));
 	}
 	return out;
 }

@@ -79,6 +79,8 @@ START_TEST(a_good_plan)
 	ck_assert_uint_eq(f.reservations[0].bytes, SAMPLE_W13);
 	ck_assert_uint_eq(f.reservations[0].count, 1);
 	ck_assert_uint_eq(f.reservations[0].after_n, 3);
+	ck_assert_uint_eq(f.reservations[0].uses, 5);
+	ck_assert_uint_eq(f.reservations[1].uses, 0);
 	ck_assert(f.reservations[0].hard);
 	ck_assert(!f.reservations[1].hard);
 	clv_plan_file_free(&f);
@@ -162,6 +164,7 @@ START_TEST(what_is_wrong_is_named)
 		 "buffers[1].zeroed is a whole number: true or false was expected"},
 		{"\"count\": 1", "\"count\": 0", "reservations[0].count is 0: a whole number from 1 to 4294967295"},
 		{"\"after_n\": 3", "\"after_n\": -3", "reservations[0].after_n is -3"},
+		{"\"uses\": 5", "\"uses\": 5.5", "reservations[0].uses is a number that is not whole"},
 		{"\"hard\": false", "\"hard\": \"no\"", "reservations[1].hard is a text: true or false was expected"},
 		{"[{\"name\": \"w13_weight\", \"bytes\": 393216,", "[7, {\"bytes\": 393216,",
 		 "reservations[0] is a whole number: an object was expected"},

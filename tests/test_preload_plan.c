@@ -69,6 +69,12 @@ START_TEST(as_planned)
 	says(r, "",
 	     "device 0: reservation 1 'w13_weight', hard: 1 of 4.0 MiB after 12 requests; 12 requests served, 1 held now\n");
 	says_not(r, "not as planned");
+	/* the plan's own count ends the phase, and what was held is free */
+	plan("{\"name\": \"w13_weight\", \"bytes\": 4194304, \"count\": 1, \"after_n\": 12, \"uses\": 12, \"hard\": true}");
+	r = run("", "--plan plan.json --stats", "gpu-reserve proc");
+	says(r, HELD, "+after=12+uses=12+hard+name=w13_weight ");
+	says(r, "", "12 requests served, 0 held now");
+	says_not(r, "not as planned");
 	/* without a plan it runs as well, where there is room */
 	r = run("", "--stats", "gpu-reserve proc");
 	says(r, "a layer more is held: 0\n", " 25 allocations");

@@ -590,6 +590,24 @@ START_TEST(several_of_a_size)
 }
 END_TEST
 
+/* The plan's count is of requests, whoever serves them: what was given up meanwhile does not keep the phase open. */
+START_TEST(uses_are_counted_served_or_not)
+{
+	open_one(64 * CLV_MIB);
+	uint64_t id = reserve((cleave_reservation){.bytes = SLOT, .count = 1, .after_n = 1, .uses = 3});
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(told(id).ended, CLEAVE_RESERVATION_LASTS);
+		get(1, SLOT);
+	}
+	cleave_reservation_stats r = told(id);
+	ck_assert(r.ended == CLEAVE_RESERVATION_ENDED_BY_USES && r.served == 1 && r.missed == 2 && r.held == 0);
+	char text[512];
+	cleave_reservation_print(&r, text, sizeof(text));
+	ck_assert_ptr_null(strstr(text, "uses were expected"));
+	close_all();
+}
+END_TEST
+
 /* ---- settings ---- */
 
 START_TEST(settings_make_them_at_work)
@@ -788,5 +806,6 @@ END_TEST
 CHECK_MAIN("reserve", slots_are_held_back, beyond_the_plan, through_one_spare, after_n_that_is_never_reached, classes,
 	   of_one_stream, across_streams, not_for_captures, soft_yields_before_hard, failures_tell_of_too_small_plans,
 	   trim_spares_hard_ones, what_cannot_be_had, senseless, idle_time, many_phases, several_of_a_size,
+	   uses_are_counted_served_or_not,
 	   settings_make_them_at_work, settings_that_cannot_be_had, other_sizes_pay_nothing, stranded_of_a_replay,
 	   threads, threads_in_need)

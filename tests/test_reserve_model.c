@@ -19,7 +19,7 @@
 
 /* What the header promises of one, kept as simply as can be. `last` is a time between which and `latest` a request matched. */
 struct modelled {
-	uint64_t id, size, count, after_n, uses, idle_ns, stream_id;
+	uint64_t id, size, count, after_n, uses, matched, idle_ns, stream_id;
 	bool one_stream, by_class, hard, lasts;
 	uint64_t made, held, skipped, served, missed, kept, yielded, trimmed, unused;
 	uint64_t last, latest;
@@ -189,6 +189,7 @@ static uint64_t model_request(cleave_stream stream, uint64_t size, uint64_t befo
 			m->skipped++;
 			continue;
 		}
+		uses_ends += ++m->matched == m->uses;
 		if (by)
 			continue;
 		/* a block that is complete when given cannot be one that some stream may still use: the heap knows */
@@ -202,19 +203,19 @@ static uint64_t model_request(cleave_stream stream, uint64_t size, uint64_t befo
 			missed = m;
 		}
 	}
-	if (!by) {
-		if (missed)
-			missed->missed++;
-		beyond += missed != NULL;
-		return size;
+	for (struct modelled *m = next_of(takes, NULL, size, stream), *next; m; m = next) {
+		next = next_of(takes, m, size, stream);
+		if (m->uses && m->matched == m->uses) {
+			m->lasts = false;
+			m->held = 0;
+		}
 	}
-	uint64_t has = by->size;
-	if (by->served == by->uses) {
-		by->lasts = false;
-		by->held = 0;
-		uses_ends++;
-	}
-	return has;
+	if (by)
+		return by->size;
+	if (missed)
+		missed->missed++;
+	beyond += missed != NULL;
+	return size;
 }
 
 static void ask(unsigned stream, uint64_t size)

@@ -462,12 +462,21 @@ static void under_plan(char *policy, size_t room, const struct clv_timeline *t)
 	size_t used = (size_t)snprintf(policy, room, "cleave:");
 	for (uint32_t i = 0; i < t->reservation_count; i++) {
 		const struct clv_timeline_reservation *r = &t->reservations[i];
-		const struct clv_reserve_text text = {.bytes = r->bytes, .count = r->count, .after_n = r->after_n, .hard = r->hard,
-						      .device = CLV_RESERVE_EACH_DEVICE};
+		const struct clv_reserve_text text = {.bytes = r->bytes, .count = r->count, .after_n = r->after_n, .uses = r->uses,
+						      .hard = r->hard, .device = CLV_RESERVE_EACH_DEVICE};
 		used += (size_t)snprintf(policy + used, room - used, "%sreserve:", i ? "," : "");
 		used += (size_t)clv_reserve_print(&text, policy + used, room - used);
 		ck_assert_uint_lt(used, room);
 	}
+}
+
+static uint64_t requests_in(const struct clv_trace *trace, uint64_t size)
+{
+	const struct clv_history *h = trace->histories;
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < h->event_count; i++)
+		n += h->events[i].action == CLV_ACTION_ALLOC && to_512(h->events[i].size) == size;
+	return n;
 }
 
 /* The whole of Kimi-K3, at what is live in the end, one layer, and a chunk of rows; two frames more where all of that is live at
@@ -484,9 +493,13 @@ START_TEST(cleave_under_plans_of_k3)
 			p.config.strategy = s;
 			make(&p);
 			under_plan(policy, sizeof(policy), &p.t);
+			static struct planned again;
+			prepare_k3(&again, 8, r->ep);
+			struct clv_trace *trace = history_of(&again, s, &peak);
+			for (uint32_t k = 0; k < p.t.reservation_count; k++)
+				ck_assert_uint_eq(p.t.reservations[k].after_n + p.t.reservations[k].uses,
+						  requests_in(trace, p.t.reservations[k].bytes));
 			done(&p);
-			prepare_k3(&p, 8, r->ep);
-			struct clv_trace *trace = history_of(&p, s, &peak);
 			uint64_t scratch = r->chunk[0] + r->chunk[1], room = peak.final_bytes + layer_bytes(r) + scratch;
 			if (s == CLV_STRATEGY_LISTS)
 				room += r->experts * r->size[0] + (r->ep ? 240 * CLV_MIB : 0);

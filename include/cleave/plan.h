@@ -221,7 +221,7 @@ CLEAVE_API int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *w
  * when the heap is trimmed; a *hard* one only when a request would otherwise fail, which it warns of. Either goes on to
  * hold what is freed afterwards.
  *
- * The phase ends by cleave_reserve_end(), after `uses` requests were served, or when no request matched for `idle_ms` (which
+ * The phase ends by cleave_reserve_end(), after `uses` requests that matched (after the first after_n), or when no request matched for `idle_ms` (which
  * is noticed when memory is next bought, trimmed, or statistics are asked for). What is held is then free for everybody. */
 
 #define CLEAVE_RESERVATION_NAME 64 /* with the 0 at its end */
@@ -231,7 +231,7 @@ typedef struct cleave_reservation {
 	uint64_t bytes;       /* of a slot: above 32 KiB (smaller requests come from slabs), up to 2^48 */
 	uint64_t count;       /* of slots, up to 2^20 */
 	uint64_t after_n;     /* the first so many requests that match take none */
-	uint64_t uses;        /* the phase ends when so many requests were served; 0: not by that */
+	uint64_t uses;        /* the phase ends when so many more have matched, served or not; 0: not by that */
 	uint64_t idle_ms;     /* ... or when none matched for so long; 0: not by that */
 	cleave_stream stream; /* with one_stream: whose requests match */
 	int one_stream;       /* 0: requests on any stream match */

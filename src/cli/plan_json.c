@@ -161,6 +161,7 @@ static json_t *reservations(struct maker *k, const struct clv_timeline *t)
 		set_bytes(k, o, "bytes", r->bytes);
 		set_bytes(k, o, "count", r->count);
 		set_bytes(k, o, "after_n", r->after_n);
+		set_bytes(k, o, "uses", r->uses);
 		set(k, o, "hard", json_boolean(r->hard));
 		append(k, list, o);
 	}

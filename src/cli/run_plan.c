@@ -27,6 +27,7 @@ static bool add(FILE *out, struct clv_run_plan *p, const struct clv_plan_file *f
 	struct clv_reserve_text r = {.bytes = from->bytes,
 				     .count = from->count,
 				     .after_n = from->after_n,
+				     .uses = from->uses,
 				     .hard = from->hard,
 				     .device = CLV_RESERVE_EACH_DEVICE};
 	snprintf(r.name, sizeof(r.name), "%s", from->name);

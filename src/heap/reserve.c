@@ -509,11 +509,11 @@ struct clv_extent *clv_reserve_serve(struct clv_arena *a, const struct clv_reque
 			r->stats.skipped++;
 			continue;
 		}
-		if (e || !(e = take(a, r, rq))) {
-			missed = e || missed ? missed : r;
-			continue;
-		}
-		if (++r->stats.served == r->stats.uses)
+		if (!e && (e = take(a, r, rq)))
+			r->stats.served++;
+		else if (!e && !missed)
+			missed = r;
+		if (++r->matched == r->stats.uses)
 			end(a, r, CLEAVE_RESERVATION_ENDED_BY_USES);
 	}
 	if (!e && missed)

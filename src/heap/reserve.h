@@ -24,6 +24,7 @@ struct clv_reservation {
 	struct clv_reservation *next_same; /* in its chain */
 	cleave_reservation_stats stats;    /* the books, as they are told */
 	uint64_t size;                     /* stats.bytes, rounded up to the grain */
+	uint64_t matched;                  /* requests after the first after_n */
 	uint64_t idle_ns, last_ns;         /* 0: idle time ends nothing; when a request last matched */
 	struct clv_extent *slots;          /* held back, the last one freed first */
 };

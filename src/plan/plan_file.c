@@ -297,7 +297,7 @@ static bool read_reservation(struct reader *r, struct clv_plan_file_reservation 
 {
 	return name_of(r, v->name) && whole(r, "bytes", 1, CLV_PLAN_BYTES_MAX, 0, &v->bytes) &&
 	       whole(r, "count", 1, UINT32_MAX, 0, &v->count) && whole(r, "after_n", 0, INT64_MAX, 0, &v->after_n) &&
-	       flag(r, "hard", &v->hard);
+	       whole(r, "uses", 0, INT64_MAX, 0, &v->uses) && flag(r, "hard", &v->hard);
 }
 
 static bool read_reservations(struct reader *r, struct clv_plan_file *f)

@@ -33,10 +33,10 @@ struct clv_plan_file_buffer {
 	bool same;             /* the conversion leaves it as it was loaded */
 };
 
-/* Room for `count` requests of `bytes`, after the first `after_n` of them. */
+/* Room for `count` requests of `bytes` at a time, after the first `after_n` of them, until `uses` more have come (0: for good). */
 struct clv_plan_file_reservation {
 	char name[CLV_PLAN_NAME];
-	uint64_t bytes, count, after_n;
+	uint64_t bytes, count, after_n, uses;
 	bool hard;
 };
 

@@ -60,6 +60,7 @@ struct clv_timeline_reservation {
 	uint64_t bytes;
 	uint64_t count;
 	uint64_t after_n;
+	uint64_t uses; /* requests of the size that come then, until the last layer is converted: what is held then is free again */
 	bool hard;
 };
 

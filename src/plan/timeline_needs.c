@@ -228,8 +228,23 @@ static bool hold_growth(struct clv_timeline *t, const struct clv_timeline_kind *
 	return true;
 }
 
-/* Requests of the same size that come before the layer's: what is loaded, and what layers of another kind ask for. */
-static void skip_others(struct clv_timeline *t, uint32_t set)
+/* Requests of a size that the conversion of so many layers of a kind makes. Under ping-pong only the first asks for destinations:
+ * sources are the next layer's. */
+static uint64_t requests_of(const struct clv_timeline *t, const struct clv_timeline_kind *k, uint32_t layers, uint64_t size)
+{
+	const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
+	uint64_t n = 0;
+	for (size_t i = 0; i < p->count; i++) {
+		bool once = p->buffers[i].role == CLV_ROLE_DESTINATION && t->config.strategy == CLV_STRATEGY_PING_PONG;
+		if (p->buffers[i].role != CLV_ROLE_SOURCE && p->lives[i].size == size)
+			n += once && layers ? 1 : layers;
+	}
+	return n;
+}
+
+/* Requests of the same size that come before the layer's, which are what is loaded, and what layers of another kind ask for; and
+ * how many come from there on. */
+static void count_requests(struct clv_timeline *t, uint32_t set)
 {
 	uint32_t earlier[CLV_SETS] = {0};
 	for (uint32_t i = 0; i < t->layer_count && t->layer_kinds[i] != set; i++)
@@ -239,13 +254,10 @@ static void skip_others(struct clv_timeline *t, uint32_t set)
 		r->after_n = t->config.other_weights && to_blocks(t->config.other_weights) == r->bytes;
 		for (uint32_t other = 0; other < CLV_SETS; other++) {
 			const struct clv_timeline_kind *k = &t->kinds[other];
-			const struct clv_conversion_plan *p = &k->plans[t->config.strategy];
 			for (uint32_t i = 0; i < k->load_count; i++)
 				r->after_n += to_blocks(k->loads[i].bytes) == r->bytes ? k->layers : 0;
-			for (size_t i = 0; i < p->count && earlier[other]; i++)
-				r->after_n += p->buffers[i].role != CLV_ROLE_SOURCE && p->lives[i].size == r->bytes
-						      ? earlier[other]
-						      : 0;
+			r->after_n += requests_of(t, k, earlier[other], r->bytes);
+			r->uses += requests_of(t, k, k->layers - earlier[other], r->bytes);
 		}
 	}
 }
@@ -272,7 +284,7 @@ static bool make_reservations(struct clv_timeline *t)
 	free(h.needed);
 	if (!ok)
 		return false;
-	skip_others(t, set);
+	count_requests(t, set);
 	return true;
 }
 
