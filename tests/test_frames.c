@@ -31,6 +31,7 @@ static struct clv_extent *at(uint64_t page)
 static void use(struct clv_frame *f, uint32_t slot)
 {
 	struct clv_extent *live = clv_space_carve(a, f->hole, f->addr, f->size, f->hole->slot);
+	live->live.requested = f->size;
 	uint64_t seq = clv_slot_freed(a, a->slots[slot], f->size, true);
 	clv_space_free(a, live, slot, seq);
 	rig_valid();

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "../src/driver/sim.h"
+#include "../src/heap/failure.h"
 #include "../src/heap/heap_more.h"
 #include "check_main.h"
+
+#include <cleave/plan.h>
 
 #include <errno.h>
 
@@ -173,5 +176,24 @@ START_TEST(a_trim_that_does_not_wait_leaves_what_is_pending)
 }
 END_TEST
 
+/* Slots that are held back are not stranded, and what a replay asks for all the time says what the statistics say. */
+START_TEST(stranded_without_what_is_reserved)
+{
+	const cleave_reservation reservation = {.bytes = 8 * CLV_MIB, .count = 2};
+	cleave_heap_stats s;
+	cleave_ptr p;
+	open_heap(64 * CLV_MIB);
+	ck_assert_int_eq(cleave_reserve(heap, 0, &reservation, NULL), 0);
+	ck_assert_uint_eq(clv_heap_stranded(heap, 0), 0);
+	ck_assert_int_eq(cleave_alloc(heap, 0, stream, 8 * CLV_MIB, &p), 0);
+	ck_assert_uint_eq(clv_heap_stranded(heap, 0), 0);
+	ck_assert_int_eq(cleave_free(heap, p, stream), 0);
+	ck_assert_int_eq(cleave_heap_get_stats(heap, 0, &s), 0);
+	ck_assert_uint_eq(clv_heap_stranded(heap, 0), s.stranded_bytes);
+	close_heap();
+}
+END_TEST
+
 CHECK_MAIN("heap_more", addresses_are_aligned_as_asked, usage_is_that_of_the_statistics, frames_cover_their_block,
-	   access_is_given_to_every_frame, a_trim_that_does_not_wait_leaves_what_is_pending)
+	   access_is_given_to_every_frame, a_trim_that_does_not_wait_leaves_what_is_pending,
+	   stranded_without_what_is_reserved)

@@ -676,19 +676,6 @@ START_TEST(other_sizes_pay_nothing)
 }
 END_TEST
 
-START_TEST(stranded_of_a_replay)
-{
-	open_one(64 * CLV_MIB);
-	reserve((cleave_reservation){.bytes = 8 * CLV_MIB, .count = 2});
-	ck_assert_uint_eq(clv_heap_stranded(heap, 0), 0);
-	cleave_ptr p = get(1, 8 * CLV_MIB);
-	ck_assert_uint_eq(clv_heap_stranded(heap, 0), 0);
-	give(p, 1);
-	ck_assert_uint_eq(clv_heap_stranded(heap, 0), books().stranded_bytes);
-	close_all();
-}
-END_TEST
-
 /* ---- threads ---- */
 
 #define THREADS 4
@@ -807,5 +794,5 @@ CHECK_MAIN("reserve", slots_are_held_back, beyond_the_plan, through_one_spare, a
 	   of_one_stream, across_streams, not_for_captures, soft_yields_before_hard, failures_tell_of_too_small_plans,
 	   trim_spares_hard_ones, what_cannot_be_had, senseless, idle_time, many_phases, several_of_a_size,
 	   uses_are_counted_served_or_not,
-	   settings_make_them_at_work, settings_that_cannot_be_had, other_sizes_pay_nothing, stranded_of_a_replay,
+	   settings_make_them_at_work, settings_that_cannot_be_had, other_sizes_pay_nothing,
 	   threads, threads_in_need)

@@ -33,6 +33,7 @@ static struct clv_extent *carve(uint64_t addr, uint64_t size)
 	struct clv_extent *hole = at(addr), *live;
 	ck_assert_int_eq(hole->kind, CLV_HOLE);
 	live = clv_space_carve(a, hole, addr, size, hole->slot);
+	live->live.requested = size;
 	ck_assert_uint_eq(live->addr, addr);
 	ck_assert_uint_eq(live->size, size);
 	ck_assert_int_eq(live->kind, CLV_LIVE);
@@ -217,6 +218,7 @@ START_TEST(blocks_by_address)
 		uint64_t addr = base + i * 40 * CLV_KIB;
 		ck_assert(clv_space_reserve_block(a)); /* grows more than once */
 		live[i] = clv_space_carve(a, at(addr), addr, 20 * CLV_KIB, 0);
+		live[i]->live.requested = 20 * CLV_KIB;
 	}
 	rig_valid();
 	for (unsigned i = 0; i < BLOCKS; i++) {
