@@ -431,7 +431,7 @@ static void settle(struct clv_arena *a)
 	clv_frames_reap(a);
 }
 
-/* The host waits, without the lock; a second time for chunks that became empty by the first. */
+/* The host waits; a second time for chunks that became empty by the first. */
 static void settle_all(struct clv_arena *a)
 {
 	settle(a);
@@ -478,6 +478,11 @@ static struct clv_extent *ask_at_last(struct ladder *l)
 	return attempt(l, clv_reclaim_cap(a), true);
 }
 
+bool clv_reclaim_may_fit(const struct clv_arena *a, uint64_t size)
+{
+	return size + (a->used - a->reserve_bytes) <= clv_reclaim_cap(a);
+}
+
 /* Each step gains something or costs little; after each the search is made again. */
 static struct clv_extent *climb(struct ladder *l)
 {
@@ -521,25 +526,19 @@ static struct clv_extent *climb(struct ladder *l)
 	if (l->rq->no_wait)
 		return NULL;
 	/* what is held back for others, as long as it is not to be had at any price */
-	while (clv_reserve_yield(a, size, false))
+	while (clv_reclaim_may_fit(a, size) && clv_reserve_yield(a, size, false)) {
+		clv_streams_adopt(a, slot); /* it may be free in another stream's order */
 		if ((e = attempt(l, clv_reclaim_cap(a), true)))
 			return e;
-	uint64_t stream = slot->stream.id;
+	}
 	settle_all(a);
-	/* others had the arena meanwhile */
-	if (!slot->used || slot->ended || slot->stream.id != stream) {
-		l->refused = CLV_INVALID;
-		return NULL;
-	}
-	if (!clv_slot_ready(slot) || !room_for_one(a)) {
-		a->host_out = true;
-		return NULL;
-	}
 	clv_streams_adopt(a, slot); /* what could not be waited for */
 	e = ask_at_last(l);
 	/* and what is */
-	while (!e && !l->rq->reserves && clv_reserve_yield(a, size, true))
+	while (!e && !l->rq->reserves && clv_reclaim_may_fit(a, size) && clv_reserve_yield(a, size, true)) {
+		clv_streams_adopt(a, slot);
 		e = ask_at_last(l);
+	}
 	return e;
 }
 

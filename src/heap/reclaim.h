@@ -12,8 +12,7 @@
 
 #include "place.h"
 
-/* Serves a request or answers NULL with *why: -ENOMEM, -ENOSPC (host memory), -EIO (the driver). Lets go of the lock while the
- * host waits, as clv_reclaim_trim() does. */
+/* Serves a request or answers NULL with *why: -ENOMEM, -ENOSPC (host memory), -EIO (the driver). */
 struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why);
 
 /* Gives whole frames back until at most `keep` bytes are held; waits for pending work if `wait`. Returns bytes released. */
@@ -24,6 +23,9 @@ void clv_reclaim_slot(struct clv_arena *a, struct clv_slot *slot);
 
 /* The same of all slots that have ended and are complete by now. */
 void clv_reclaim_ended(struct clv_arena *a);
+
+/* Could so many bytes be served at all, if all that is held back were given up for them? */
+bool clv_reclaim_may_fit(const struct clv_arena *a, uint64_t size);
 
 /* The most that may be held: the limit, or what the device gives less the headroom. */
 uint64_t clv_reclaim_cap(const struct clv_arena *a);

@@ -178,6 +178,10 @@ static void end(struct clv_arena *a, struct clv_reservation *r, int how)
 int clv_reserve_end(struct clv_arena *a, uint64_t id)
 {
 	int found = id ? -ENOENT : 0;
+	if (!id && a->reserves_due) { /* what the settings ask for is not made any more */
+		a->reserves_due = false;
+		refresh_sizes(a);
+	}
 	for (struct clv_reservation *r = a->reserves ? a->reserves->first : NULL, *next; r; r = next) {
 		next = r->next;
 		if (!lasts(r) || (id && r->stats.id != id))
@@ -191,7 +195,7 @@ int clv_reserve_end(struct clv_arena *a, uint64_t id)
 void clv_reserve_expire(struct clv_arena *a)
 {
 	struct clv_reserves *rs = a->reserves;
-	if (!rs || !rs->timed)
+	if (!rs || !rs->timed || rs->making)
 		return;
 	uint64_t time = now(a);
 	for (struct clv_reservation *r = rs->first, *next; r; r = next) {
@@ -235,40 +239,21 @@ static void forget_ended(struct clv_reserves *rs)
 			forget(rs, link);
 }
 
-static struct clv_reservation *lasting_one(const struct clv_arena *a, uint64_t id)
+/* As many slots as can be had; 0 if that is all, else why not. */
+static int fill(struct clv_arena *a, struct clv_reservation *r, cleave_stream stream, bool wait)
 {
-	for (struct clv_reservation *r = a->reserves->first; r; r = r->next)
-		if (r->stats.id == id)
-			return lasts(r) ? r : NULL;
-	return NULL;
-}
-
-/* As many slots as can be had; 0 if that is all, else why not. Where the host waits others may use the arena, and the
- * reservation: nothing is known of it then but its number. */
-static int fill(struct clv_arena *a, uint64_t id, cleave_stream stream, bool wait)
-{
-	struct clv_reservation *r;
-	int why = 0;
-	while (!why && (r = lasting_one(a, id)) && r->stats.made < r->stats.count && r->stats.held < r->stats.count) {
-		struct clv_slot *slot = r->stats.one_stream ? clv_slot_get(a, stream) : a->slots[CLV_SLOT_ANY];
-		struct clv_request rq = {.size = r->size,
-					 .align = CLV_GRAIN,
-					 .slot = slot,
-					 .exact = true,
-					 .no_wait = !wait,
-					 .reserves = true};
-		struct clv_extent *e = NULL;
-		why = -ENOSPC;
-		if (slot)
-			e = clv_reclaim_alloc(a, &rq, &why);
+	struct clv_slot *slot = r->stats.one_stream ? clv_slot_get(a, stream) : a->slots[CLV_SLOT_ANY];
+	struct clv_request rq = {.size = r->size,
+				 .align = CLV_GRAIN,
+				 .slot = slot,
+				 .exact = true,
+				 .no_wait = !wait,
+				 .reserves = true};
+	int why = slot ? 0 : -ENOSPC;
+	while (!why && r->stats.made < r->stats.count) {
+		struct clv_extent *e = clv_reclaim_alloc(a, &rq, &why);
 		if (!e)
 			break;
-		why = 0;
-		r = lasting_one(a, id);
-		if (!r || r->stats.held == r->stats.count) {
-			clv_space_free(a, e, e->slot, e->live.seq);
-			break;
-		}
 		hold(a, r, e);
 		r->stats.made++;
 		r->stats.unused++;
@@ -277,12 +262,9 @@ static int fill(struct clv_arena *a, uint64_t id, cleave_stream stream, bool wai
 }
 
 /* It is as if it had never been. */
-static void unmake(struct clv_arena *a, uint64_t id)
+static void unmake(struct clv_arena *a, struct clv_reservation *r)
 {
 	struct clv_reserves *rs = a->reserves;
-	struct clv_reservation *r = lasting_one(a, id);
-	if (!r)
-		return;
 	end(a, r, CLEAVE_RESERVATION_ENDED_BY_CALL);
 	struct clv_reservation **link = &rs->first;
 	while (*link != r)
@@ -296,9 +278,8 @@ int clv_reserve_make(struct clv_arena *a, const cleave_reservation *asked, bool 
 	if (!r)
 		return -ENOSPC;
 	struct clv_reserves *rs = a->reserves;
-	uint64_t number = ++rs->last_id;
 	r->stats = (cleave_reservation_stats){
-		.id = number,
+		.id = ++rs->last_id,
 		.bytes = asked->bytes,
 		.count = asked->count,
 		.after_n = asked->after_n,
@@ -321,18 +302,19 @@ int clv_reserve_make(struct clv_arena *a, const cleave_reservation *asked, bool 
 	link_chain(rs, r);
 	refresh_sizes(a);
 	clv_caches_flush(a); /* empty chunks may be what it needs */
-	int why = fill(a, number, asked->stream, in_full);
-	r = lasting_one(a, number);
+	rs->making++;
+	int why = -ENOMEM; /* others are to yield only if that can help */
+	if (!in_full || clv_reclaim_may_fit(a, r->size * asked->count))
+		why = fill(a, r, asked->stream, in_full);
+	rs->making--;
 	if (why && in_full) {
-		unmake(a, number);
+		unmake(a, r);
 		return why;
 	}
-	if (r) {
-		r->stats.refused = why;
-		r->last_ns = now(a);
-	}
+	r->stats.refused = why;
+	r->last_ns = now(a); /* idle time begins when it is made */
 	if (id)
-		*id = number;
+		*id = r->stats.id;
 	return 0;
 }
 
@@ -390,12 +372,19 @@ static void make_one_set(struct clv_arena *a, const struct clv_reserve_text *t)
 static void make_set(struct clv_arena *a)
 {
 	a->reserves_due = false;
+	if (!ready(a))
+		return;
+	struct clv_reserves *rs = a->reserves;
+	rs->making++;
 	for (int pass = 0; pass < 2; pass++)
 		for (unsigned i = 0; i < a->heap->settings.reserves.count; i++) {
 			const struct clv_reserve_text *t = set_for(a, i);
 			if (t && t->hard == !pass)
 				make_one_set(a, t);
 		}
+	rs->making--;
+	for (struct clv_reservation *r = rs->first; r; r = r->next)
+		r->last_ns = now(a);
 	refresh_sizes(a);
 }
 

@@ -36,6 +36,7 @@ struct clv_reserves {
 	struct clv_reservation *exact[CLV_RESERVE_CHAINS]; /* by hash of the size, in the order of making */
 	struct clv_reservation *classes[64];               /* by log2 of the size, the smallest first */
 	uint64_t last_id;
+	unsigned making; /* more than 0: some are being made, and none ends by time */
 	unsigned lasting, timed, ended; /* numbers of reservations: whose phase lasts, and may end by time; ended */
 	/* of all that there were */
 	uint64_t yielded_bytes, missed, missed_bytes_most;
@@ -55,7 +56,7 @@ void clv_reserve_open(struct clv_arena *a);
 void clv_reserve_close(struct clv_arena *a);
 
 /* Makes a reservation, whose members make sense. 0; -ENOSPC; or, if it cannot be had `in_full` as asked for: why not. Then
- * the host may wait for it, and others may use the arena meanwhile. */
+ * the host may wait for it. */
 int clv_reserve_make(struct clv_arena *a, const cleave_reservation *asked, bool in_full, uint64_t *id);
 
 /* As cleave_reserve_end(). */

@@ -303,36 +303,24 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 	return any;
 }
 
-/* The host waits for all frees of the slot up to now; `unlocked`: others may use the arena meanwhile. False if the driver
- * cannot do that now, as while a stream captures. */
-static bool wait_for(struct clv_arena *a, struct clv_slot *slot, bool unlocked)
+/* The host waits for all frees of the slot. False if the driver cannot do that now, as while a stream captures. */
+static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 {
 	clv_event last = 0;
 	if (record(a, slot) && slot->count)
 		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-	cleave_stream stream = slot->stream;
-	uint64_t upto = slot->seq;
-	bool ended = slot->ended, done;
 	a->host_waits += !slot->lasting; /* which is not waited for */
-	if (unlocked)
-		pthread_mutex_unlock(&a->lock);
-	/* an event that others take for something else meanwhile has completed before */
-	done = last && a->driver->event_synchronize(a->driver, last) == CLV_OK;
-	if (!done && !ended) {
-		enum clv_result r = a->driver->stream_synchronize(a->driver, stream);
+	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
+		if (slot->ended) /* nobody knows the stream any more */
+			return false;
+		enum clv_result r = a->driver->stream_synchronize(a->driver, slot->stream);
 		/* a stream that does not exist has no work: it went with its context */
-		done = r == CLV_OK || r == CLV_GONE || r == CLV_INVALID;
+		if (r != CLV_OK && r != CLV_GONE && r != CLV_INVALID)
+			return false;
 	}
-	if (unlocked)
-		pthread_mutex_lock(&a->lock);
-	if (!slot->used || slot->stream.id != stream.id) /* it ended meanwhile */
-		return true;
-	if (!done)
-		return false;
-	while (slot->count && slot->events[slot->first].seq <= upto)
+	while (slot->count)
 		pop_event(a, slot);
-	slot->completed = clv_max_u64(slot->completed, upto);
-	slot->recorded_seq = clv_max_u64(slot->recorded_seq, upto);
+	slot->completed = slot->recorded_seq = slot->seq;
 	return true;
 }
 
@@ -341,14 +329,14 @@ bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)
 	bool any = false;
 	for (uint32_t i = 1; i < a->slot_count; i++)
 		if (a->slots[i]->used && !a->slots[i]->apart && a->slots[i]->completed != a->slots[i]->seq)
-			any |= wait_for(a, a->slots[i], true);
+			any |= wait_for(a, a->slots[i]);
 	return clv_streams_poll(a, own) || any;
 }
 
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot)
 {
 	slot->seq += !slot->ended; /* slots of its slabs are freed without being counted */
-	return wait_for(a, slot, false);
+	return wait_for(a, slot);
 }
 
 bool clv_slot_end(struct clv_arena *a, struct clv_slot *slot)

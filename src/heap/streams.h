@@ -60,8 +60,7 @@ bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot 
  * lasting slots cannot wait on the device. True if any hole was gained. */
 bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 
-/* The host waits until all frees up to now are complete, and lets go of the lock while it does: whoever calls looks at everything
- * anew. True if anything was waited for. */
+/* The host waits until all frees up to now are complete. True if anything was waited for. */
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
 
 /* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What reservations give up for others, and what they keep since giving it up would serve nobody.
+ */
+#include "../src/heap/arena.h"
+#include "../src/heap/place.h"
+#include "../src/heap/reclaim.h"
+#include "reserve_rig.h"
+
+#include <errno.h>
+
+START_TEST(nothing_for_a_hopeless_request)
+{
+	cleave_ptr p;
+	open_one(128 * CLV_MIB);
+	uint64_t hard = reserve((cleave_reservation){.bytes = 16 * CLV_MIB, .count = 4, .hard = 1});
+	uint64_t soft = reserve((cleave_reservation){.bytes = 16 * CLV_MIB - 512, .count = 2});
+	ck_assert_int_eq(cleave_alloc(heap, 0, stream(1), 1000 * CLV_GIB, &p), -ENOMEM);
+	ck_assert_int_eq(cleave_alloc(heap, 0, stream(1), 129 * CLV_MIB, &p), -ENOMEM);
+	ck_assert(told(hard).held == 4 && told(soft).held == 2);
+	/* with live memory beside it, less is hopeless */
+	p = get(1, 30 * CLV_MIB);
+	cleave_ptr q;
+	ck_assert_int_eq(cleave_alloc(heap, 0, stream(1), 100 * CLV_MIB, &q), -ENOMEM);
+	ck_assert(told(hard).held == 4 && told(soft).held == 2);
+	ck_assert_int_eq(cleave_alloc(heap, 0, stream(1), 96 * CLV_MIB, &q), 0);
+	ck_assert(told(hard).held == 0 && told(soft).held == 0);
+	give(p, 1);
+	give(q, 1);
+	close_all();
+}
+END_TEST
+
+START_TEST(nothing_for_a_hopeless_reservation)
+{
+	open_one(128 * CLV_MIB);
+	uint64_t soft = reserve((cleave_reservation){.bytes = 16 * CLV_MIB, .count = 4});
+	const cleave_reservation much = {.bytes = 15 * CLV_MIB, .count = 9, .hard = 1};
+	ck_assert_int_eq(cleave_reserve(heap, 0, &much, NULL), -ENOMEM);
+	ck_assert_uint_eq(told(soft).held, 4);
+	ck_assert_uint_eq(books().reservation_bytes, 64 * CLV_MIB);
+	close_all();
+}
+END_TEST
+
+/* Slots that another stream has freed are had by a wait on the device: as few as will do, and no wait of the host. */
+START_TEST(what_another_stream_has_freed)
+{
+	cleave_ptr p[6];
+	open_one(128 * CLV_MIB);
+	uint64_t soft = reserve((cleave_reservation){.bytes = 16 * CLV_MIB, .count = 6});
+	for (int i = 0; i < 6; i++)
+		p[i] = get(1, 16 * CLV_MIB);
+	for (int i = 0; i < 6; i++)
+		give(p[i], 1);
+	get(3, 32 * CLV_MIB); /* the rest of the device */
+	ck_assert_uint_eq(told(soft).held, 6);
+	get(2, 40 * CLV_MIB);
+	ck_assert_uint_eq(told(soft).yielded, 3);
+	cleave_heap_stats s = books();
+	ck_assert_uint_eq(s.host_waits, 0);
+	ck_assert_uint_ge(s.device_waits, 1);
+	close_all();
+}
+END_TEST
+
+/* Time that passes while frames are bought is not idle time. */
+START_TEST(idle_time_begins_when_all_are_made)
+{
+	open_with("reserve:40KiB*4+idle=20+name=a,reserve:1000MiB*100+name=b",
+		  (struct clv_sim_config){.capacity = 256 * CLV_GIB});
+	uint64_t id = reserve((cleave_reservation){.bytes = 1176 * CLV_MIB, .count = 92, .idle_ms = 10, .hard = 1});
+	ck_assert(told(id).made == 92 && told(id).held == 92);
+	ck_assert_int_eq(told(id).ended, CLEAVE_RESERVATION_LASTS);
+	ck_assert_int_eq(cleave_reserve_end(heap, 0, id), 0);
+	get(1, 2 * CLV_MIB);
+	ck_assert(told(id + 1).ended == CLEAVE_RESERVATION_LASTS && told(id + 2).ended == CLEAVE_RESERVATION_LASTS);
+	close_all();
+}
+END_TEST
+
+START_TEST(an_end_of_all_is_also_of_what_is_not_made)
+{
+	open_with("reserve:16MiB*4", (struct clv_sim_config){.capacity = CLV_GIB});
+	cleave_ptr p = get(1, 700); /* shows no work yet */
+	ck_assert_int_eq(cleave_reserve_end(heap, 0, 0), 0);
+	get(1, 2 * CLV_MIB);
+	ck_assert_uint_eq(books().reservation_bytes, 0);
+	ck_assert_uint_eq(count_of(), 0);
+	give(p, 1);
+	close_all();
+}
+END_TEST
+
+CHECK_MAIN("reserve_yield", nothing_for_a_hopeless_request, nothing_for_a_hopeless_reservation, what_another_stream_has_freed,
+	   idle_time_begins_when_all_are_made, an_end_of_all_is_also_of_what_is_not_made)
