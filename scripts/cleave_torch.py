@@ -13,13 +13,11 @@ only by what needs it. `python3 cleave_torch.py self-check` says what it finds.
         layer.check()                                    # every expert of every buffer is filled, or an error names it
         sources[i] = None                                # room for the next layer
     weight = plan.layer(0)["w13_weight"].torch()         # shares the memory, and keeps it
-
     with cleave_torch.region(): ...                      # PyTorch's tensors, made in here, lie in Cleave's heap
     cleave_torch.install()                               # under `cleave run`: memory_snapshot() and more work again
 
 Memory belongs to whoever refers to it: arrays, tensors and DLPack's consumers keep what they show. When the last is gone the memory
-is given back in the order of its stream, so work on other streams must have been waited for there.
-"""
+is given back in the order of its stream, so work on other streams must have been waited for there."""
 import argparse
 import atexit
 import collections
@@ -35,9 +33,8 @@ import types
 
 log = logging.getLogger("cleave_torch")
 
-ALL = 0xFFFFFFFF  # CLEAVE_PLAN_ALL
+ALL, STREAM_ANY = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF  # CLEAVE_PLAN_ALL, CLEAVE_STREAM_ANY.id
 PRELOAD_VERSION = 1  # CLEAVE_PRELOAD_VERSION
-STREAM_ANY = 0xFFFFFFFFFFFFFFFF
 
 
 class CleaveError(RuntimeError):
@@ -80,7 +77,7 @@ _Stream = _KINDS["stream"] = _struct("u64 id handle")
 _Stats = _struct("u64 held_bytes held_peak_bytes live_bytes live_peak_bytes rounding_bytes free_bytes stranded_bytes pending_bytes "
                  "cached_bytes largest_hole_bytes frames live_blocks free_blocks allocs frees failures splits merges frames_created "
                  "frames_released frames_moved device_waits host_waits event_polls limit_bytes headroom_bytes metadata_bytes "
-                 "metadata_in_jemalloc, u64*8 reserved")
+                 "metadata_in_jemalloc reservation_bytes, u64*7 reserved")
 _Failure = _struct("u64 number, u64*20 rest")  # only handed on to be printed
 _Block = _struct("u64 address bytes requested stream_id, u32 state reserved")
 _Info = _struct("text path model backend strategy, u32 rank moe_layers layers experts buffers, u64 layer_bytes, u64*8 reserved")
@@ -448,6 +445,8 @@ class _PlanHandle:
     def __init__(self, path, rank):
         self.lib, self.plan, self.heap, self.stream, self.device = library(), None, None, None, 0
         plan, why = ctypes.c_void_p(), ctypes.create_string_buffer(4608)
+        if rank is not None and not 0 <= rank <= ALL:
+            raise PlanError(f"{path}: there is no rank {rank}")
         load, of = (self.lib.plan_load, ()) if rank is None else (self.lib.plan_load_rank, (rank,))
         status = load(ctypes.byref(plan), os.fsencode(path), *of, why, len(why))
         if status:
@@ -510,6 +509,8 @@ class Layer:
         """The library's answer, if it is no error but one that the caller knows of: EEXIST and ENODATA."""
         if self._memory is None:
             raise CleaveError(f"layer {self.number} was released: ask the plan for it again")
+        if any(isinstance(number, int) and not 0 <= number <= ALL for number in arguments):
+            raise PlanError(f"layer {self.number}, {name}: the plan has no such expert, {arguments[0]}")
         handle = self._memory.handle
         status = getattr(handle.lib, function)(handle.plan, self.number, *([name.encode()] if name else []), *arguments)
         if status not in (-errno.EEXIST, -errno.ENODATA):
@@ -623,8 +624,7 @@ _STATES = {1: "active_allocated", 2: "inactive", 3: "inactive"}
 
 
 def snapshot(blocks):
-    """PyTorch's format of memory snapshots, from {device: what Teller.list() answers}. Segments are runs of mapped addresses; there
-    is no history (`cleave run --trace` records one)."""
+    """PyTorch's format of memory snapshots, from {device: what Teller.list() answers}, without a history; segments are mapped runs."""
     segments = []
     for device, listed in sorted(blocks.items()):
         end = None

@@ -18,6 +18,7 @@ int main(void)
 	SIZE(cleave_heap_stats);
 	AT(cleave_heap_stats, live_peak_bytes);
 	AT(cleave_heap_stats, metadata_in_jemalloc);
+	AT(cleave_heap_stats, reservation_bytes);
 	AT(cleave_heap_stats, live_blocks);
 	AT(cleave_heap_stats, failures);
 	AT(cleave_heap_stats, host_waits);

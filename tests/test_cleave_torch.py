@@ -120,6 +120,11 @@ class Plans(Scratch):
         for name, e in (("w2_weight", EXPERTS), ("w2_weight", -1), ("w2", 0)):
             with self.assertRaisesRegex(cleave_torch.PlanError, f"layer 1, {name}: the plan has no such"):
                 layer.expert(name, e)
+        for number in (-1, 2**32, 2**32 + 1): # ctypes would cut it off
+            with self.assertRaisesRegex(cleave_torch.PlanError, f"the plan has no such expert, {number}"):
+                plan.layer(1).expert("w13_weight", number)
+            with self.assertRaisesRegex(cleave_torch.PlanError, f"there is no rank {number}"):
+                cleave_torch.Plan(plan.path, rank=number)
         with self.assertRaisesRegex(cleave_torch.PlanError, "layers 0 to 2, and no 3"):
             plan.layer(3)
         with self.assertRaises(cleave_torch.PlanError):
