@@ -457,12 +457,6 @@ static struct clv_extent *search_all(struct ladder *l)
 	return clv_space_carve(a, hole, addr, l->rq->size, slot->index);
 }
 
-/* What a request may need in our books. */
-static bool room_for_one(struct clv_arena *a)
-{
-	return clv_pool_reserve(&a->extents, 8) && clv_space_reserve_block(a);
-}
-
 /* The driver's own verdict: somebody else may have freed since we asked. */
 static struct clv_extent *ask_at_last(struct ladder *l)
 {
@@ -544,7 +538,7 @@ static struct clv_extent *climb(struct ladder *l)
 
 struct clv_extent *clv_reclaim_alloc(struct clv_arena *a, const struct clv_request *rq, int *why)
 {
-	if (!room_for_one(a)) {
+	if (!clv_pool_reserve(&a->extents, 8) || !clv_space_reserve_block(a)) {
 		*why = -ENOSPC;
 		return NULL;
 	}
