@@ -455,18 +455,19 @@ static bool warn_padding(struct clv_timeline *t)
 		if (!k->layers || !k->planned)
 			continue;
 		uint64_t padding = k->layers * l->padding_bytes, valid = k->layers * l->valid_bytes;
-		char layouts[128] = "";
+		char layouts[128] = "", hidden[96] = "";
 		if (padding <= valid / 100 * PADDING_PERCENT)
 			continue;
 		if (l->layout_bytes)
 			snprintf(layouts, sizeof(layouts), ", %" PRIu64 " of these where layouts of %s round up",
 				 k->layers * l->layout_bytes, t->config.backend->name);
+		if (shard->hidden.raw != shard->hidden.padded)
+			snprintf(hidden, sizeof(hidden), ", the hidden size, %" PRIu64 ", to %" PRIu64,
+				 shard->hidden.raw, shard->hidden.padded);
 		if (!warn(t, "padding",
 			  "%" PRIu64 " of the %" PRIu64 " bytes of experts are padding%s: the rank's share of the "
-			  "intermediate size, %" PRIu64 ", is padded to %" PRIu64 ", the hidden size, %" PRIu64
-			  ", to %" PRIu64,
-			  padding, padding + valid, layouts, l->share, shard->intermediate.padded, shard->hidden.raw,
-			  shard->hidden.padded))
+			  "intermediate size, %" PRIu64 ", is padded to %" PRIu64 "%s",
+			  padding, padding + valid, layouts, l->share, shard->intermediate.padded, hidden))
 			return false;
 	}
 	return true;
