@@ -163,6 +163,7 @@ START_TEST(what_is_wrong_is_named)
 		{"\"zeroed\": true", "\"zeroed\": 1",
 		 "buffers[1].zeroed is a whole number: true or false was expected"},
 		{"\"count\": 1", "\"count\": 0", "reservations[0].count is 0: a whole number from 1 to 4294967295"},
+		{"\"experts_local\": 4", "\"experts_local\": 5", "experts_local is 5, and no buffer's first dimension is"},
 		{"\"after_n\": 3", "\"after_n\": -3", "reservations[0].after_n is -3"},
 		{"\"uses\": 5", "\"uses\": 5.5", "reservations[0].uses is a number that is not whole"},
 		{"\"hard\": false", "\"hard\": \"no\"", "reservations[1].hard is a text: true or false was expected"},

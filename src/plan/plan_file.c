@@ -282,12 +282,16 @@ static bool read_buffers(struct reader *r, struct clv_plan_file *f)
 	f->buffers = calloc(f->buffer_count, sizeof(*f->buffers));
 	if (!f->buffers)
 		return clv_error_set(r->err, "%s: host memory is out", r->file);
+	uint32_t runs = 0; /* the most into which a buffer is divided */
 	for (size_t i = 0; i < f->buffer_count; i++) {
 		if (!enter(r, "buffers", list, i) || !read_buffer(r, f, &f->buffers[i]))
 			return false;
 		f->layer_bytes += f->buffers[i].bytes;
+		runs = f->buffers[i].experts > runs ? f->buffers[i].experts : runs;
 	}
 	leave(r);
+	if (runs != f->experts)
+		return wrong(r, "experts_local is %u, and no buffer's first dimension is: that of the weights was expected", f->experts);
 	return f->layer_bytes < TOTAL_MAX / clv_max_u64(f->layers, 1) ||
 	       wrong(r, "buffers take %" PRIu64 " bytes in each of %u layers: less than 2^62 in all were expected",
 		     f->layer_bytes, f->layers);
