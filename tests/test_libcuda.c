@@ -191,9 +191,9 @@ START_TEST(legacy_stream_orders_blocking_ones)
 	gate_open(&g);
 	OK(cu.cuStreamSynchronize(CU_STREAM_LEGACY));
 	gate_on(CU_STREAM_LEGACY, &h);
-	OK(cu.cuMemsetD8Async(p, 2, 1, a));                    /* waits for legacy */
-	OK(cu.cuMemsetD8Async(p, 3, 1, CU_STREAM_PER_THREAD)); /* so does this one */
-	OK(cu.cuMemsetD8Async_ptsz(p, 3, 1, NULL));
+	OK(cu.cuMemsetD8Async(p, 2, 1, a));                        /* waits for legacy */
+	OK(cu.cuMemsetD8Async(p + 1, 3, 1, CU_STREAM_PER_THREAD)); /* so does this one, but not for the other */
+	OK(cu.cuMemsetD8Async_ptsz(p + 1, 3, 1, NULL));
 	FAILS(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(a));
 	FAILS(CUDA_ERROR_NOT_READY, cu.cuStreamQuery_ptsz(NULL));
 	OK(cu.cuStreamSynchronize(n));
