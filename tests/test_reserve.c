@@ -568,6 +568,17 @@ START_TEST(settings_that_cannot_be_had)
 	ck_assert_ptr_nonnull(strstr(w.text, "the hard reservation 'w' of 20.0 MiB got 3 of 4 slots"));
 	ck_assert(told(1).made == 3 && told(2).made < 3 && told(2).refused == -ENOMEM);
 	close_all();
+	/* nor is there host memory to remember them by */
+	open_with("reserve:20MiB+hard", (struct clv_sim_config){.capacity = 64 * CLV_MIB});
+	ck_assert_int_eq(cleave_reserve_on_warning(heap, on_warning, &w), 0);
+	get(1, 64 * CLV_KIB);
+	cleave_ptr p;
+	clv_meta_fail_after(1);
+	cleave_alloc(heap, 0, stream(1), 2 * CLV_MIB, &p);
+	clv_meta_fail_after(0);
+	ck_assert_uint_eq(w.count, 2);
+	ck_assert_ptr_nonnull(strstr(w.text, "cannot be made: host memory is out"));
+	close_all();
 }
 END_TEST
 

@@ -304,7 +304,7 @@ int clv_reserve_make(struct clv_arena *a, const cleave_reservation *asked, bool 
 	clv_caches_flush(a); /* empty chunks may be what it needs */
 	rs->making++;
 	int why = -ENOMEM; /* others are to yield only if that can help */
-	if (!in_full || clv_reclaim_may_fit(a, r->size * asked->count))
+	if (!in_full || (asked->count <= UINT64_MAX / r->size && clv_reclaim_may_fit(a, r->size * asked->count)))
 		why = fill(a, r, asked->stream, in_full);
 	rs->making--;
 	if (why && in_full) {
@@ -371,19 +371,19 @@ static void make_one_set(struct clv_arena *a, const struct clv_reserve_text *t)
 /* Hard ones first: the others take what is left. */
 static void make_set(struct clv_arena *a)
 {
+	struct clv_reserves *rs = ready(a) ? a->reserves : NULL; /* NULL: each says why it is not made */
 	a->reserves_due = false;
-	if (!ready(a))
-		return;
-	struct clv_reserves *rs = a->reserves;
-	rs->making++;
+	if (rs)
+		rs->making++;
 	for (int pass = 0; pass < 2; pass++)
 		for (unsigned i = 0; i < a->heap->settings.reserves.count; i++) {
 			const struct clv_reserve_text *t = set_for(a, i);
 			if (t && t->hard == !pass)
 				make_one_set(a, t);
 		}
-	rs->making--;
-	for (struct clv_reservation *r = rs->first; r; r = r->next)
+	if (rs)
+		rs->making--;
+	for (struct clv_reservation *r = rs ? rs->first : NULL; r; r = r->next)
 		r->last_ns = now(a);
 	refresh_sizes(a);
 }
