@@ -14,6 +14,7 @@
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
+#include "tell.h"
 
 #include "../host/meta.h"
 
@@ -57,6 +58,7 @@ static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *w
 	a->heap = heap;
 	a->driver = heap->driver;
 	a->device = device;
+	atomic_init(&a->observer, heap->observer);
 	a->granularity = CLV_PAGE;
 	a->device_total = info.total;
 	a->limit = heap->settings.limit;
@@ -224,6 +226,7 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = align, .slot = slot};
 	struct clv_extent *e = NULL;
+	a->asked = size;
 	if (slot && clv_reserve_concerns(a, rq.size))
 		e = clv_reserve_serve(a, &rq);
 	if (slot && !e && align == CLV_GRAIN) /* as blocks that are kept are aligned */
@@ -236,20 +239,24 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 		count_rounding(a, (int64_t)(e->size - rq.size));
 		*out = e->addr;
 		why = 0;
+		CLV_TELL(a, ALLOC, stream, .addr = e->addr, .size = size, .a = e->size);
 	} else {
 		clv_failure_note(a, size, stream);
 	}
+	a->asked = 0;
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return why;
 }
 
 /* A slot that is ours becomes a live block. `own` as in count_small(). */
-static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, uint64_t size)
+static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, cleave_stream stream,
+			   uint64_t size)
 {
 	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
 	clv_slab_set_live(p->slab, p->number, size);
 	count_small(a, own, (int64_t)bytes, (int64_t)(p->slab->slot_size - bytes), 1, 0);
+	CLV_TELL(a, ALLOC, stream, .addr = p->addr, .size = size, .a = p->slab->slot_size);
 	return p->addr;
 }
 
@@ -261,6 +268,7 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	unsigned got = 0;
+	a->asked = size;
 	if (slot) {
 		struct clv_cache_stream *cache = clv_cache_make_if_new(a, slot);
 		struct clv_cache_bin *bin = cache ? &cache->bins[cls] : NULL;
@@ -271,7 +279,8 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 			clv_cache_push(bin, &slots[i]);
 	}
 	if (got)
-		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
+		*out = hand_out(a, clv_cache_counts(a), &slots[0], stream, size);
+	a->asked = 0;
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return got != 0;
@@ -319,7 +328,7 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
 		return alloc_large(a, stream, size, CLV_GRAIN, out);
 	}
-	*out = hand_out(a, cache->counts, &piece, size);
+	*out = hand_out(a, cache->counts, &piece, stream, size);
 	return 0;
 }
 
@@ -329,22 +338,34 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 static bool wait_instead(struct clv_arena *a, cleave_stream stream)
 {
 	a->host_waits++;
+	CLV_TELL(a, WAIT, CLEAVE_STREAM_ANY, .a = 1, .other = stream);
 	return a->driver->stream_synchronize(a->driver, stream) == CLV_OK;
 }
 
-static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
+static void tell_freed(struct clv_arena *a, uint64_t addr, uint64_t requested, cleave_stream stream, cleave_stream allocated_on)
+{
+	CLV_TELL(a, FREE, stream, .addr = addr, .size = requested, .other = allocated_on);
+}
+
+static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream, uint64_t requested)
 {
 	struct clv_slab *slab = p->slab;
 	bool given = true;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
+	cleave_stream allocated_on = a->slots[slab->chunk->slot]->stream;
 	bool late = !slot || (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY);
-	if (late && !(slot && clv_slab_give_late(a, p->addr, slot))) {
+	if (late && slot && clv_slab_give_late(a, p->addr, slot)) {
+		tell_freed(a, p->addr, requested, stream, allocated_on);
+	} else if (late) {
 		given = wait_instead(a, stream);
-		if (given)
+		if (given) {
+			tell_freed(a, p->addr, requested, stream, allocated_on);
 			clv_slab_give(a, p->addr);
-	} else if (!late) {
+		}
+	} else {
+		tell_freed(a, p->addr, requested, stream, allocated_on);
 		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
 		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
 		/* a full cache gives half of its slots back with this one */
@@ -379,9 +400,12 @@ static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_str
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	/* counted before another thread can take the slot */
 	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
-	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_push(&cache->bins[p->slab->cls], p))
+	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_has_room(&cache->bins[p->slab->cls])) {
+		tell_freed(a, p->addr, requested, stream, stream);
+		clv_cache_push(&cache->bins[p->slab->cls], p);
 		return 0;
-	if (give_back_locked(a, p, stream))
+	}
+	if (give_back_locked(a, p, stream, requested))
 		return 0;
 	clv_slab_set_live(p->slab, p->number, requested);
 	count_freed(a, clv_cache_counts(a), -bytes, -rounding, -1);
@@ -427,6 +451,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 	uint64_t bytes = clv_align_up(e->live.requested, CLV_GRAIN);
 	count_large(a, -(int64_t)bytes);
 	count_rounding(a, -(int64_t)(e->size - bytes));
+	tell_freed(a, e->addr, e->live.requested, stream, before->stream);
 	if (!clv_reserve_concerns(a, e->size) || !clv_reserve_keep(a, e, slot, earlier))
 		let_go(a, e, slot, earlier);
 	check_now(a);
