@@ -151,12 +151,12 @@ struct clv_arena {
 	struct cleave_heap *heap;
 	struct clv_driver *driver;
 	int device;
+	_Atomic(struct clv_observer *) observer; /* NULL: nobody is told */
 	uint64_t granularity;
 	struct clv_pagemap pages;
 	_Atomic uint64_t epoch;    /* changes when threads must forget the slots they know */
 	_Atomic int64_t live_peak; /* of all counts together */
 	_Atomic uint64_t reserve_sizes; /* bit n: requests from 2^n bytes on, below 2^(n+1), concern reservations */
-	_Atomic(struct clv_observer *) observer; /* NULL: nobody is told */
 	char apart[64];
 
 	pthread_mutex_t lock;

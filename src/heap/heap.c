@@ -250,14 +250,26 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 }
 
 /* A slot that is ours becomes a live block. `own` as in count_small(). */
-static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, cleave_stream stream,
-			   uint64_t size)
+static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const struct clv_piece *p, uint64_t size)
 {
 	uint64_t bytes = clv_align_up(size, CLV_GRAIN);
 	clv_slab_set_live(p->slab, p->number, size);
 	count_small(a, own, (int64_t)bytes, (int64_t)(p->slab->slot_size - bytes), 1, 0);
-	CLV_TELL(a, ALLOC, stream, .addr = p->addr, .size = size, .a = p->slab->slot_size);
 	return p->addr;
+}
+
+static void tell_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream, uint64_t size)
+{
+	CLV_TELL(a, ALLOC, stream, .addr = p->addr, .size = size, .a = p->slab->slot_size);
+}
+
+/* The end of the fast path, where somebody is told: apart, so that it costs the others no registers. */
+static CLV_APART int hand_out_told(struct clv_arena *a, struct clv_counts *own, struct clv_piece piece, cleave_stream stream,
+				   uint64_t size, cleave_ptr *out)
+{
+	*out = hand_out(a, own, &piece, size);
+	tell_small(a, &piece, stream, size);
+	return 0;
 }
 
 static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
@@ -278,8 +290,10 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 		for (unsigned i = 1; i < got; i++)
 			clv_cache_push(bin, &slots[i]);
 	}
-	if (got)
-		*out = hand_out(a, clv_cache_counts(a), &slots[0], stream, size);
+	if (got) {
+		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
+		tell_small(a, &slots[0], stream, size);
+	}
 	a->asked = 0;
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
@@ -328,7 +342,9 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
 		return alloc_large(a, stream, size, CLV_GRAIN, out);
 	}
-	*out = hand_out(a, cache->counts, &piece, stream, size);
+	if (CLV_UNLIKELY(clv_observer_of(a) != NULL))
+		return hand_out_told(a, cache->counts, piece, stream, size, out);
+	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;
 }
 
@@ -391,6 +407,15 @@ static void count_freed(struct clv_arena *a, struct clv_counts *own, int64_t byt
 		pthread_mutex_unlock(&a->lock);
 }
 
+/* As hand_out_told(). Told before the slot is in the cache, from where others may take it. */
+static CLV_APART int keep_told(struct clv_arena *a, struct clv_cache_stream *cache, struct clv_piece piece, cleave_stream stream,
+			       uint64_t requested)
+{
+	tell_freed(a, piece.addr, requested, stream, stream);
+	clv_cache_push(&cache->bins[piece.slab->cls], &piece);
+	return 0;
+}
+
 static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
 {
 	uint64_t requested = clv_slab_end_live(p->slab, p->number);
@@ -401,7 +426,8 @@ static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_str
 	/* counted before another thread can take the slot */
 	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
 	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_has_room(&cache->bins[p->slab->cls])) {
-		tell_freed(a, p->addr, requested, stream, stream);
+		if (CLV_UNLIKELY(clv_observer_of(a) != NULL))
+			return keep_told(a, cache, *p, stream, requested);
 		clv_cache_push(&cache->bins[p->slab->cls], p);
 		return 0;
 	}

@@ -13,6 +13,8 @@
 #include "arena.h"
 #include "observer.h"
 
+#define CLV_APART __attribute__((noinline, cold))
+
 static inline struct clv_observer *clv_observer_of(const struct clv_arena *a)
 {
 	return atomic_load_explicit(&a->observer, memory_order_acquire);
