@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "settings.h"
 
+#include "../base/file_name.h"
 #include "../base/size_text.h"
 
 #include <string.h>
@@ -13,6 +14,8 @@ enum kind {
 	BOOL,
 	WORD,
 	RESERVATION,
+	FILE_NAME,
+	SECONDS,
 };
 
 static const struct clv_setting table[] = {
@@ -34,7 +37,8 @@ static const struct place {
 #define X(reader, key, member, kind, words, initial, help)                                                             \
 	_Static_assert(sizeof(((struct clv_settings *)0)->member) ==                                                   \
 			       ((kind) == RESERVATION ? sizeof(struct clv_reserves_set)                                \
-				: (kind) == SIZE      ? sizeof(uint64_t)                                               \
+				: (kind) == FILE_NAME    ? CLV_SETTING_FILE                                               \
+				: (kind) == SIZE || (kind) == SECONDS ? sizeof(uint64_t)                               \
 						      : 1),                                                            \
 		       #key);
 CLV_SETTINGS(X)
@@ -88,6 +92,35 @@ static bool add_reservation(struct clv_reserves_set *set, const char *value, str
 	return true;
 }
 
+static bool set_file(char *member, const struct clv_setting *row, const char *value, struct clv_error *err)
+{
+	struct clv_error why = {""};
+	if (strlen(value) >= CLV_SETTING_FILE)
+		return clv_error_set(err, "%s: a name of %zu characters is too long", row->key, strlen(value));
+	if (!clv_file_name_check(value, &why))
+		return clv_error_set(err, "%s:%s", row->key, why.text);
+	strcpy(member, value);
+	return true;
+}
+
+/* "15" or "0.25": at least a hundredth, at most a million. */
+static bool set_seconds(uint64_t *member, const struct clv_setting *row, const char *value, struct clv_error *err)
+{
+	size_t whole = strspn(value, "0123456789"), part = 0;
+	uint64_t ms = 0;
+	if (value[whole] == '.')
+		part = strspn(value + whole + 1, "0123456789");
+	bool good = whole && whole <= 7 && part <= 3 && !value[whole + (part ? 1 + part : 0)];
+	for (size_t i = 0; good && i < whole; i++)
+		ms = ms * 10 + (uint64_t)(value[i] - '0');
+	for (size_t i = 0; good && i < 3; i++)
+		ms = ms * 10 + (i < part ? (uint64_t)(value[whole + 1 + i] - '0') : 0);
+	if (!good || ms < 10 || ms > 1000000000)
+		return clv_error_set(err, "%s:%s: expected seconds such as 15 or 0.5", row->key, value);
+	*member = ms;
+	return true;
+}
+
 /* `value` NULL: the key stood alone. */
 static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_error *err)
 {
@@ -103,6 +136,10 @@ static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_
 		return clv_error_set(err, "'%s': expected key:value", row->key);
 	if (places[i].kind == RESERVATION)
 		return add_reservation(member, value, err);
+	if (places[i].kind == FILE_NAME)
+		return set_file(member, row, value, err);
+	if (places[i].kind == SECONDS)
+		return set_seconds(member, row, value, err);
 	if (places[i].kind == SIZE) {
 		uint64_t size;
 		if (!clv_size_parse(value, &size))
