@@ -289,6 +289,41 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* What is printed is read as it was, and says no more than it must. */
+START_TEST(printed)
+{
+	static const char *const cases[] = {
+		"",
+		"growth:tight",
+		"off",
+		"growth:tight,limit:1536MiB,headroom:300MiB,frame:4MiB,cache:off",
+		"limit:1000000007,serve:all,free:now,graphs:off,ipc:off,pinned:on,pinned_limit:0,driver:any",
+		"reserve:1176MiB*4+after=92+hard+name=w13_weight,reserve:70000+class,report:off,stats:on,stat:off",
+		"metrics:/run/x %p-%r.prom,metrics_interval:0.250",
+	};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		char text[512], again[512];
+		struct clv_settings s = for_program(cases[i]);
+		size_t len = clv_settings_print(&s, text, sizeof(text));
+		ck_assert_uint_eq(len, strlen(text));
+		ck_assert_uint_le(len, strlen(cases[i]) + 16);
+		struct clv_settings read = for_program(text);
+		same(read, s);
+		clv_settings_print(&read, again, sizeof(again));
+		ck_assert_str_eq(again, text);
+		/* cut off where there is no room */
+		memset(again, 'x', sizeof(again));
+		ck_assert_uint_eq(clv_settings_print(&s, again, 8), len);
+		ck_assert_uint_eq(strlen(again), clv_min_u64(len, 7));
+		ck_assert_int_eq(again[8], 'x');
+	}
+	struct clv_settings s = for_program("frame:16MiB,stat:on,cache:on,metrics_interval:15");
+	char text[16];
+	ck_assert_uint_eq(clv_settings_print(&s, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "");
+}
+END_TEST
+
 START_TEST(table_is_complete)
 {
 	size_t count;
@@ -460,4 +495,4 @@ START_TEST(random_text)
 END_TEST
 
 CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, refusals,
-	   table_is_complete, reservations, reservations_refused, reservations_printed, random_text)
+	   printed, table_is_complete, reservations, reservations_refused, reservations_printed, random_text)

@@ -24,7 +24,7 @@
  *
  * The walk takes a step for each block and each hole (for each frame of a hole that spans several), and reads 2 bytes for each
  * slot of a slab. Meanwhile nobody else gets or returns a large block of the device. Programs have thousands of blocks, of
- * which it takes some 50 ns each: 20 ms where 250,000 blocks of 180 KiB lie between 125,000 holes (a Xeon at 2.1 GHz). Who
+ * which it takes some 50 ns each: 20 ms where 250,000 blocks of 180 KiB lie between 125,000 holes (on an AMD EPYC). Who
  * walks again and again paces himself (live/gather.h).
  */
 #ifndef CLV_BREAKDOWN_H

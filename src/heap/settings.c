@@ -4,6 +4,9 @@
 #include "../base/file_name.h"
 #include "../base/size_text.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MIN_FRAME (2 * CLV_MIB)
@@ -231,4 +234,89 @@ void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (
 		if ((!next_item(&text, item, sizeof(item), &err) || !take(s, item, CLV_READER_PRELOAD, &err)) && warn)
 			warn(arg, err.text);
 	}
+}
+
+/* ---- printed ---- */
+
+struct text {
+	char *buf;
+	size_t len, at;
+};
+
+static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(t->at < t->len ? t->buf + t->at : NULL, t->at < t->len ? t->len - t->at : 0, fmt, ap);
+	va_end(ap);
+	t->at += n > 0 ? (size_t)n : 0;
+}
+
+/* The n-th of "a|b|c". */
+static void say_word(struct text *t, const char *words, unsigned n)
+{
+	for (; n; n--)
+		words += strcspn(words, "|") + 1;
+	say(t, "%.*s", (int)strcspn(words, "|"), words);
+}
+
+static void say_setting(struct text *t, size_t i, const void *member)
+{
+	const struct clv_setting *row = &table[i];
+	const struct clv_reserves_set *reserves = member;
+	char item[256];
+	switch (places[i].kind) {
+	case RESERVATION:
+		for (unsigned k = 0; k < reserves->count; k++) {
+			clv_reserve_print(&reserves->items[k], item, sizeof(item));
+			say(t, "%s%s:%s", t->at ? "," : "", row->key, item);
+		}
+		return;
+	case WORD:
+		say(t, "%s%s", t->at ? "," : "", row->key);
+		return;
+	default:
+		say(t, "%s%s:", t->at ? "," : "", row->key);
+	}
+	uint64_t value = 0;
+	if (places[i].kind == SIZE || places[i].kind == SECONDS)
+		memcpy(&value, member, sizeof(value));
+	if (places[i].kind == FILE_NAME)
+		say(t, "%s", (const char *)member);
+	else if (places[i].kind == SECONDS)
+		say(t, "%" PRIu64 ".%03" PRIu64, value / 1000, value % 1000);
+	else if (places[i].kind == SIZE && value && value % CLV_MIB == 0)
+		say(t, "%" PRIu64 "MiB", value / CLV_MIB);
+	else if (places[i].kind == SIZE)
+		say(t, "%" PRIu64, value);
+	else
+		say_word(t, row->words, places[i].kind == BOOL ? !*(const bool *)member : *(const uint8_t *)member);
+}
+
+static size_t size_of(size_t i)
+{
+	switch (places[i].kind) {
+	case RESERVATION:
+		return sizeof(((struct clv_reserves_set *)0)->count); /* by default there are none */
+	case SIZE:
+	case SECONDS:
+		return sizeof(uint64_t);
+	default:
+		return 1; /* of a FILE_NAME the first character: by default there is none */
+	}
+}
+
+size_t clv_settings_print(const struct clv_settings *s, char *buf, size_t len)
+{
+	struct clv_settings defaults;
+	struct text t = {buf, len, 0};
+	set_defaults(&defaults);
+	if (len)
+		*buf = '\0';
+	for (size_t i = 0; i < CLV_ARRAY_LEN(table); i++) {
+		const char *member = (const char *)s + places[i].at;
+		if (memcmp(member, (const char *)&defaults + places[i].at, size_of(i)))
+			say_setting(&t, i, member);
+	}
+	return t.at;
 }

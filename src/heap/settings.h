@@ -110,6 +110,9 @@ bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_err
 void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
 				void *arg);
 
+/* What differs from the defaults, as it is parsed: "key:value,...", "" if nothing does. Returns the length as snprintf does. */
+size_t clv_settings_print(const struct clv_settings *s, char *buf, size_t len);
+
 /* The table as text, for `cleave help settings`. */
 struct clv_setting {
 	enum clv_setting_reader reader;
