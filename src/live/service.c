@@ -123,6 +123,8 @@ static bool step(struct clv_service *s, bool *starved)
 static bool listen_at(struct clv_service *s, struct clv_error *err)
 {
 	struct stat st;
+	if (!s->address_len)
+		return false;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || fstat(fd, &st) || bind(fd, (struct sockaddr *)&s->address, s->address_len) || listen(fd, BACKLOG)) {
 		clv_error_set(err, "no socket (%s)", strerrordesc_np(errno));
@@ -178,7 +180,7 @@ bool clv_service_start(struct clv_service *s, const struct clv_service_config *c
 	if (atomic_load(&s->up))
 		return true;
 	s->config = config;
-	s->address_len = clv_service_address(name, &s->address);
+	s->address_len = name ? clv_service_address(name, &s->address) : 0;
 	if (!listen_at(s, config->work ? NULL : err) && !config->work)
 		return false;
 	atomic_store(&s->up, true);

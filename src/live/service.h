@@ -35,7 +35,7 @@ struct clv_service_config {
 struct clv_service {
 	const struct clv_service_config *config;
 	struct sockaddr_un address;
-	socklen_t address_len;
+	socklen_t address_len; /* 0: no socket */
 	_Atomic bool up; /* the thread runs */
 	_Atomic int fd;  /* it listens there; -1: nowhere */
 	dev_t dev;       /* which socket it is: programs close descriptors that are not theirs */
@@ -51,8 +51,8 @@ struct clv_service {
 		.fd = -1, .connections = {[0 ... CLV_SERVICE_CONNECTIONS - 1] = {.fd = -1}}                            \
 	}
 
-/* Binds the socket to an abstract name and starts the thread, if it does not run. Without a socket, but with work, the thread
- * starts all the same. False with the reason: there is no thread. */
+/* Binds the socket to an abstract name (NULL: there is to be none) and starts the thread, if it does not run. Where there can be
+ * no socket, but there is work, the thread starts all the same. False with the reason: there is no thread. */
 bool clv_service_start(struct clv_service *s, const struct clv_service_config *config, const char *name,
 		       struct clv_error *err);
 
