@@ -243,7 +243,8 @@ static void *work(void *arg)
 			ck_assert_int_eq(cleave_free(w->heap, blocks[k], stream), 0);
 			blocks[k] = 0;
 		} else {
-			ck_assert_int_eq(cleave_alloc(w->heap, 0, stream, clv_rng_range(&rng, 1, 80000), &blocks[k]), 0);
+			ck_assert_int_eq(cleave_alloc(w->heap, 0, stream, clv_rng_range(&rng, 1, 80000), &blocks[k]),
+					 0);
 		}
 	}
 	for (unsigned k = 0; k < 64; k++)
@@ -266,8 +267,8 @@ START_TEST(beside_threads)
 	struct clv_heap_state s;
 	for (int i = 0; i < 300;) {
 		i += clv_heap_state(heap, 0, &s, NULL, 0); /* false until the first of them has come */
-		ck_assert_uint_eq(s.sorted.live + s.sorted.internal + s.sorted.reserved + s.sorted.stream + s.sorted.hard +
-					  s.sorted.soft,
+		ck_assert_uint_eq(s.sorted.live + s.sorted.internal + s.sorted.reserved + s.sorted.stream +
+					  s.sorted.hard + s.sorted.soft,
 				  s.sorted.held);
 		ck_assert_uint_le(s.sorted.live, THREADS * 64 * clv_align_up(80000, CLV_GRAIN));
 	}
@@ -280,5 +281,5 @@ START_TEST(beside_threads)
 }
 END_TEST
 
-CHECK_MAIN("breakdown", random_work, random_work_beside_reservations, large_blocks, small_blocks, held_back, what_else_there_is,
-	   beside_threads)
+CHECK_MAIN("breakdown", random_work, random_work_beside_reservations, large_blocks, small_blocks, held_back,
+	   what_else_there_is, beside_threads)

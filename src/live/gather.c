@@ -180,7 +180,8 @@ bool clv_stat_view(const void *data, size_t len, struct clv_stat_view *out, stru
 		return clv_error_set(err, "the answer is none of Cleave's");
 	if (p->version != CLV_STAT_VERSION || p->layout != CLV_STAT_LAYOUT)
 		return clv_error_set(err, "the answer is of another version of Cleave");
-	if (!ends(p->library, sizeof(p->library)) || !ends(p->settings, sizeof(p->settings)) || p->used > CLV_STAT_DEVICES)
+	if (!ends(p->library, sizeof(p->library)) || !ends(p->settings, sizeof(p->settings)) ||
+	    p->used > CLV_STAT_DEVICES)
 		return clv_error_set(err, "the answer makes no sense");
 	out->process = p;
 	for (out->used = 0; out->used < p->used; out->used++) {

@@ -91,12 +91,16 @@ static const struct row {
 	const char *name, *type, *help, *label, *value;
 	size_t at;
 } rows[] = {
-	{"cleave_requested_bytes", "gauge", "Bytes of live blocks, each request rounded up to 512.", NULL, NULL, SORTED(live)},
-	{"cleave_requested_peak_bytes", "gauge", "Most bytes of live blocks so far.", NULL, NULL, STATS(live_peak_bytes)},
+	{"cleave_requested_bytes", "gauge", "Bytes of live blocks, each request rounded up to 512.", NULL, NULL,
+	 SORTED(live)},
+	{"cleave_requested_peak_bytes", "gauge", "Most bytes of live blocks so far.", NULL, NULL,
+	 STATS(live_peak_bytes)},
 	{"cleave_reserved_bytes", "gauge", "Bytes of device memory held.", NULL, NULL, SORTED(held)},
-	{"cleave_reserved_peak_bytes", "gauge", "Most bytes of device memory held so far.", NULL, NULL, STATS(held_peak_bytes)},
+	{"cleave_reserved_peak_bytes", "gauge", "Most bytes of device memory held so far.", NULL, NULL,
+	 STATS(held_peak_bytes)},
 	{"cleave_mapped_bytes", "gauge", "Bytes of the memory held that have an address.", NULL, NULL, STATE(mapped)},
-	{"cleave_largest_free_bytes", "gauge", "The largest free piece that is mapped.", NULL, NULL, STATS(largest_hole_bytes)},
+	{"cleave_largest_free_bytes", "gauge", "The largest free piece that is mapped.", NULL, NULL,
+	 STATS(largest_hole_bytes)},
 	{"cleave_stranded_bytes", "gauge",
 	 "Free bytes of the memory held: between live ones (hard), whole and not given back (soft), waiting for a stream (stream).",
 	 "cause", "hard", SORTED(hard)},
@@ -108,9 +112,12 @@ static const struct row {
 	{"cleave_frees_total", "counter", "Blocks freed.", NULL, NULL, STATS(frees)},
 	{"cleave_splits_total", "counter", "Free blocks that were cut for a request.", NULL, NULL, STATS(splits)},
 	{"cleave_merges_total", "counter", "Free blocks that became one with a neighbour.", NULL, NULL, STATS(merges)},
-	{"cleave_frames_created_total", "counter", "Physical allocations bought of the driver.", NULL, NULL, STATS(frames_created)},
-	{"cleave_frames_released_total", "counter", "Physical allocations given back.", NULL, NULL, STATS(frames_released)},
-	{"cleave_frames_moved_total", "counter", "Physical allocations mapped at another address.", NULL, NULL, STATS(frames_moved)},
+	{"cleave_frames_created_total", "counter", "Physical allocations bought of the driver.", NULL, NULL,
+	 STATS(frames_created)},
+	{"cleave_frames_released_total", "counter", "Physical allocations given back.", NULL, NULL,
+	 STATS(frames_released)},
+	{"cleave_frames_moved_total", "counter", "Physical allocations mapped at another address.", NULL, NULL,
+	 STATS(frames_moved)},
 	{"cleave_waits_total", "counter", "Waits for work of streams.", "by", "host", STATS(host_waits)},
 	{"cleave_waits_total", NULL, NULL, "by", "device", STATS(device_waits)},
 };
@@ -143,7 +150,8 @@ static double ratio(uint64_t part, uint64_t whole)
 
 static void say_sums(struct text *t, const struct clv_stat_view *v)
 {
-	family(t, "cleave_allocated_bytes", "gauge", "Bytes that live blocks take, with what each has beyond the request.");
+	family(t, "cleave_allocated_bytes", "gauge",
+	       "Bytes that live blocks take, with what each has beyond the request.");
 	for (unsigned d = 0; d < v->used; d++) {
 		const struct clv_breakdown *b = &v->parts[d].device->state.sorted;
 		series(t, "cleave_allocated_bytes", v->parts[d].device->device, NULL, NULL);
@@ -224,8 +232,8 @@ static void say_driver(struct text *t, const struct clv_call_counts *c)
 		say(t, "cleave_driver_calls_total{device=\"all\",call=\"%s\"%s} %" PRIu64 "\n",
 		    clv_call_name((enum clv_call)i), rank, c->calls[i]);
 	family(t, "cleave_driver_call_seconds_total", "counter", "Time spent in these calls.");
-	say(t, "cleave_driver_call_seconds_total{device=\"all\"%s} %" PRIu64 ".%09" PRIu64 "\n", rank, c->ns / 1000000000,
-	    c->ns % 1000000000);
+	say(t, "cleave_driver_call_seconds_total{device=\"all\"%s} %" PRIu64 ".%09" PRIu64 "\n", rank,
+	    c->ns / 1000000000, c->ns % 1000000000);
 }
 
 char *clv_metrics_print(const struct clv_stat_view *view, int64_t rank, size_t *len)
@@ -237,7 +245,8 @@ char *clv_metrics_print(const struct clv_stat_view *view, int64_t rank, size_t *
 	if (view->used) {
 		say_rows(&t, view);
 		say_sums(&t, view);
-		family(&t, "cleave_reservation_bytes", "gauge", "Bytes held back for requests to come, by reservation.");
+		family(&t, "cleave_reservation_bytes", "gauge",
+		       "Bytes held back for requests to come, by reservation.");
 		for (unsigned d = 0; d < view->used; d++)
 			say_reservations(&t, &view->parts[d]);
 	}
@@ -264,7 +273,8 @@ static struct {
 bool clv_metrics_open(const struct clv_live *live)
 {
 	bool known;
-	if (!live->settings->metrics[0] || !clv_file_name_expand(live->settings->metrics, file.name, sizeof(file.name), NULL))
+	if (!live->settings->metrics[0] ||
+	    !clv_file_name_expand(live->settings->metrics, file.name, sizeof(file.name), NULL))
 		return false;
 	snprintf(file.temporary, sizeof(file.temporary), "%s" TEMPORARY, file.name);
 	uint32_t rank = clv_process_rank(&known);
@@ -313,7 +323,9 @@ static bool write_file(const struct clv_live *live)
 	struct clv_stat_view view;
 	size_t answer_len, len;
 	void *answer = clv_gather(live, CLV_STAT_ASK, &answer_len);
-	char *text = answer && clv_stat_view(answer, answer_len, &view, NULL) ? clv_metrics_print(&view, file.rank, &len) : NULL;
+	char *text = answer && clv_stat_view(answer, answer_len, &view, NULL)
+			     ? clv_metrics_print(&view, file.rank, &len)
+			     : NULL;
 	bool good = text && replace_file(text, len);
 	int why = text ? errno : ENOMEM;
 	clv_meta_free(text);
@@ -331,7 +343,8 @@ int clv_metrics_work(const struct clv_live *live)
 		file.said = false;
 	} else if (!file.said) {
 		char sentence[CLV_SETTING_FILE + 128];
-		snprintf(sentence, sizeof(sentence), "the metrics cannot be written to %s: %s", file.name, strerrordesc_np(errno));
+		snprintf(sentence, sizeof(sentence), "the metrics cannot be written to %s: %s", file.name,
+			 strerrordesc_np(errno));
 		live->say(sentence);
 		file.said = true;
 	}

@@ -126,7 +126,8 @@ static bool listen_at(struct clv_service *s, struct clv_error *err)
 	if (!s->address_len)
 		return false;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || fstat(fd, &st) || bind(fd, (struct sockaddr *)&s->address, s->address_len) || listen(fd, BACKLOG)) {
+	if (fd < 0 || fstat(fd, &st) || bind(fd, (struct sockaddr *)&s->address, s->address_len) ||
+	    listen(fd, BACKLOG)) {
 		clv_error_set(err, "no socket (%s)", strerrordesc_np(errno));
 		if (fd >= 0)
 			close(fd);
