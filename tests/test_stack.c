@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dladdr */
+#endif
+#include "check_main.h"
+
+#include "../tracing/record/stack.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* These are never inlined, cloned or called as tails: each has a frame of its own, whose address it tells. */
+#define FRAME __attribute__((noinline, noclone, optimize("no-optimize-sibling-calls")))
+
+static char said[1024];
+
+static void say(void *arg, const char *text)
+{
+	snprintf(said, sizeof(said), "%s", text);
+}
+
+static void open_stacks(unsigned native_max, uint32_t stacks_max)
+{
+	struct clv_stack_config config = {.native_max = native_max, .python_max = 8, .stacks_max = stacks_max, .say = say};
+	ck_assert(clv_stack_open(&config));
+	struct clv_stack_stats stats;
+	clv_stack_stats(&stats);
+	if (!stats.native) {
+		fprintf(stderr, "%s\n", said);
+		exit(77);
+	}
+}
+
+static volatile unsigned kept; /* after each call, so that it is no tail */
+
+typedef void leaf_fn(struct clv_stack *out, unsigned skip);
+
+static FRAME void leaf(struct clv_stack *out, unsigned skip)
+{
+	clv_stack_capture(out, skip);
+	kept++;
+}
+
+static FRAME void middle(struct clv_stack *out, unsigned skip)
+{
+	leaf(out, skip);
+	kept++;
+}
+
+static FRAME void outer(struct clv_stack *out, unsigned skip)
+{
+	middle(out, skip);
+	kept++;
+}
+
+static FRAME void down(unsigned depth, struct clv_stack *out)
+{
+	if (depth)
+		down(depth - 1, out);
+	else
+		leaf(out, 0);
+	kept++;
+}
+
+/* The functions here are small, and lie in this order or another: an address belongs to the one that begins last before it. */
+static const void *const functions[] = {(void *)leaf, (void *)middle, (void *)outer, (void *)down};
+
+static const void *function_at(uint64_t address)
+{
+	const void *best = NULL;
+	for (size_t i = 0; i < CLV_ARRAY_LEN(functions); i++)
+		if ((uintptr_t)functions[i] < address && functions[i] > best)
+			best = functions[i];
+	return best;
+}
+
+START_TEST(frames_are_those_of_the_callers)
+{
+	struct clv_stack s;
+	open_stacks(16, 0);
+	outer(&s, 0);
+	ck_assert_uint_ge(s.native_count, 4);
+	ck_assert_uint_eq(s.python_count, 0);
+	ck_assert_ptr_eq(function_at(s.native[0]), (void *)leaf);
+	ck_assert_ptr_eq(function_at(s.native[1]), (void *)middle);
+	ck_assert_ptr_eq(function_at(s.native[2]), (void *)outer);
+	outer(&s, 2);
+	ck_assert_ptr_eq(function_at(s.native[0]), (void *)outer);
+	outer(&s, 1000);
+	ck_assert_uint_eq(s.native_count, 0);
+}
+END_TEST
+
+START_TEST(recursion_is_cut_at_the_limit)
+{
+	struct clv_stack s;
+	open_stacks(10, 0);
+	down(500, &s);
+	ck_assert_uint_eq(s.native_count, 10);
+	ck_assert_ptr_eq(function_at(s.native[0]), (void *)leaf);
+	for (unsigned i = 1; i < 10; i++)
+		ck_assert_ptr_eq(function_at(s.native[i]), (void *)down);
+	down(3, &s); /* to the main function and libc: more than that is there, and no more is needed */
+	ck_assert_uint_eq(s.native_count, 10);
+}
+END_TEST
+
+START_TEST(the_most_that_can_be_asked_for)
+{
+	static struct clv_stack s; /* its 64th address is the last that there is room for */
+	open_stacks(1000, 0);
+	down(500, &s);
+	ck_assert_uint_eq(s.native_count, CLV_STACK_NATIVE_MAX);
+	ck_assert_ptr_eq(function_at(s.native[CLV_STACK_NATIVE_MAX - 1]), (void *)down);
+}
+END_TEST
+
+START_TEST(equal_stacks_have_equal_ids)
+{
+	struct clv_stack s, again;
+	uint32_t ids[2], other;
+	open_stacks(16, 0);
+	for (volatile int i = 0; i < 2; i++) { /* not unrolled: one call, from one place */
+		outer(&s, 0);
+		ids[i] = clv_stack_id(&s);
+	}
+	ck_assert_uint_eq(ids[0], 1);
+	ck_assert_uint_eq(ids[1], 1);
+	ck_assert_uint_eq(clv_stack_count(), 1);
+	middle(&s, 0);
+	other = clv_stack_id(&s);
+	ck_assert_uint_eq(other, 2);
+	ck_assert(clv_stack_get(other, &again));
+	ck_assert_uint_eq(again.native_count, s.native_count);
+	ck_assert_uint_eq(again.python_count, 0);
+	ck_assert_mem_eq(again.native, s.native, s.native_count * sizeof(s.native[0]));
+	ck_assert(!clv_stack_get(0, &again));
+	ck_assert(!clv_stack_get(3, &again));
+	s.native_count = 0;
+	ck_assert_uint_eq(clv_stack_id(&s), 0); /* there is nothing to name */
+}
+END_TEST
+
+/* Native and Python frames are told apart, as are one more and one less of them. */
+START_TEST(the_kinds_of_frames_are_part_of_a_stack)
+{
+	struct clv_stack s = {.native_count = 1, .native = {2ull << 32 | 1}}, t = {.python_count = 2, .python = {1, 2}};
+	open_stacks(16, 0);
+	ck_assert_uint_eq(clv_stack_id(&s), 1);
+	ck_assert_uint_eq(clv_stack_id(&t), 2);
+	t.python_count = 1;
+	ck_assert_uint_eq(clv_stack_id(&t), 3);
+}
+END_TEST
+
+START_TEST(a_full_table_is_said_once)
+{
+	struct clv_stack s = {.native_count = 1};
+	struct clv_stack_stats stats;
+	open_stacks(16, 100);
+	said[0] = '\0';
+	for (uint64_t i = 1; i <= 100; i++) {
+		s.native[0] = i;
+		ck_assert_uint_eq(clv_stack_id(&s), i);
+	}
+	ck_assert_str_eq(said, "");
+	s.native[0] = 101;
+	ck_assert_uint_eq(clv_stack_id(&s), 0);
+	ck_assert_ptr_nonnull(strstr(said, "table of stacks is full"));
+	said[0] = '\0';
+	s.native[0] = 102;
+	ck_assert_uint_eq(clv_stack_id(&s), 0);
+	ck_assert_str_eq(said, "");
+	clv_stack_stats(&stats);
+	ck_assert_uint_eq(stats.lost, 2);
+	s.native[0] = 50;
+	ck_assert_uint_eq(clv_stack_id(&s), 50); /* what is known stays known */
+	ck_assert_uint_eq(clv_stack_count(), 100);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, ROUNDS = 30, KINDS = 200 };
+
+struct worker {
+	pthread_t thread;
+	uint64_t seed;
+	uint32_t ids[KINDS];
+	bool wrong;
+};
+
+static pthread_barrier_t together;
+
+/* The same stacks in another order in each thread, over and over, and stacks that are captured. */
+static void *name_stacks(void *arg)
+{
+	struct worker *w = arg;
+	struct clv_rng rng = {w->seed};
+	pthread_barrier_wait(&together);
+	for (unsigned i = 0; i < ROUNDS * KINDS; i++) {
+		unsigned kind = i < KINDS ? (i * 7 + (unsigned)w->seed * 31) % KINDS : (unsigned)clv_rng_below(&rng, KINDS);
+		struct clv_stack s = {.native_count = 3, .native = {kind, kind * kind, 1}}, back;
+		uint32_t id = clv_stack_id(&s);
+		if (id == 0 || (w->ids[kind] && w->ids[kind] != id) || id > clv_stack_count() || !clv_stack_get(id, &back) ||
+		    back.native[0] != kind)
+			w->wrong = true;
+		w->ids[kind] = id;
+		if (i % 50 == 0) {
+			outer(&s, 0);
+			w->wrong |= s.native_count < 3 || function_at(s.native[2]) != (void *)outer;
+		}
+	}
+	return NULL;
+}
+
+START_TEST(threads_agree_on_ids)
+{
+	static struct worker workers[THREADS];
+	bool taken[KINDS + 1] = {false};
+	open_stacks(16, 0);
+	pthread_barrier_init(&together, NULL, THREADS);
+	for (unsigned i = 0; i < THREADS; i++) {
+		workers[i].seed = i;
+		ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, name_stacks, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(workers[i].thread, NULL);
+	for (unsigned i = 0; i < THREADS; i++) {
+		ck_assert(!workers[i].wrong);
+		ck_assert_mem_eq(workers[i].ids, workers[0].ids, sizeof(workers[0].ids));
+	}
+	/* each has a number of its own, and none is left out */
+	ck_assert_uint_eq(clv_stack_count(), KINDS);
+	for (unsigned k = 0; k < KINDS; k++) {
+		ck_assert_uint_le(workers[0].ids[k], KINDS);
+		ck_assert(!taken[workers[0].ids[k]]);
+		taken[workers[0].ids[k]] = true;
+	}
+	pthread_barrier_destroy(&together);
+}
+END_TEST
+
+/* ---- modules ---- */
+
+static bool find_module(uint64_t address, struct clv_stack_module *out)
+{
+	bool found = false;
+	struct clv_stack_module m;
+	for (uint32_t id = 1; clv_stack_module(id, &m); id++)
+		if (address >= m.begin && address < m.end) {
+			*out = m;
+			found = true;
+		}
+	return found;
+}
+
+START_TEST(modules_are_those_that_are_loaded)
+{
+	struct clv_stack_module m;
+	char self[4096];
+	Dl_info info;
+	open_stacks(16, 0);
+	ck_assert(find_module((uintptr_t)leaf, &m));
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	ck_assert_int_gt(len, 0);
+	self[len] = '\0';
+	ck_assert_str_eq(m.path, self);
+	ck_assert(dladdr((void *)leaf, &info));
+	ck_assert_uint_eq(m.bias, (uintptr_t)info.dli_fbase); /* the first segment of a program that can lie anywhere is at 0 */
+	ck_assert(find_module((uintptr_t)dlsym(RTLD_DEFAULT, "getpid"), &m));
+	ck_assert_ptr_nonnull(strstr(m.path, "/libc.so.6"));
+	ck_assert_uint_eq(m.build_id_len, 20); /* as Debian's and Ubuntu's are */
+}
+END_TEST
+
+START_TEST(a_module_that_comes_later_is_seen)
+{
+	struct clv_stack_module m;
+	open_stacks(16, 0);
+	uint32_t before = clv_stack_module_count();
+	clv_stack_poll();
+	ck_assert_uint_eq(clv_stack_module_count(), before);
+	void *lib = dlopen("libdl.so.2", RTLD_NOW | RTLD_NOLOAD);
+	ck_assert_msg(!lib, "the test needs a library that is not loaded yet");
+	lib = dlopen("libdl.so.2", RTLD_NOW);
+	ck_assert_ptr_nonnull(lib);
+	clv_stack_poll();
+	ck_assert_uint_gt(clv_stack_module_count(), before);
+	bool seen = false;
+	for (uint32_t id = before + 1; clv_stack_module(id, &m); id++)
+		seen |= strstr(m.path, "/libdl.so.2") != NULL;
+	ck_assert(seen);
+	dlclose(lib);
+}
+END_TEST
+
+START_TEST(nothing_is_answered_before_it_is_open)
+{
+	struct clv_stack s = {.native_count = 1, .native = {1}};
+	struct clv_stack_stats stats;
+	ck_assert_uint_eq(clv_stack_id(&s), 0);
+	ck_assert_uint_eq(clv_stack_capture(&s, 0), 0);
+	ck_assert_uint_eq(clv_stack_count(), 0);
+	ck_assert_uint_eq(clv_stack_module_count(), 0);
+	ck_assert_ptr_null(clv_stack_string(1, NULL));
+	clv_stack_poll();
+	clv_stack_stats(&stats);
+	ck_assert(!stats.native);
+	ck_assert_uint_eq(stats.lost, 0);
+}
+END_TEST
+
+START_TEST(a_program_without_python_has_no_such_frames)
+{
+	struct clv_stack s;
+	struct clv_stack_stats stats;
+	open_stacks(16, 0);
+	ck_assert_str_eq(said, ""); /* that is no fault */
+	leaf(&s, 0);
+	ck_assert_uint_eq(s.python_count, 0);
+	ck_assert_uint_eq(clv_stack_frame_count(), 0);
+	clv_stack_stats(&stats);
+	ck_assert_uint_eq(stats.python_minor, 0);
+	ck_assert_uint_eq(stats.lost_frames, 0);
+}
+END_TEST
+
+CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for,
+	   equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once, threads_agree_on_ids,
+	   modules_are_those_that_are_loaded, a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
+	   a_program_without_python_has_no_such_frames)
