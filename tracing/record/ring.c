@@ -173,7 +173,7 @@ bool clv_rings_list(uint32_t session, struct clv_ring_list *list)
 	}
 }
 
-void clv_rings_tidy(void)
+void clv_rings_tidy(uint32_t session)
 {
 	size_t unused = 0;
 	clv_rings_lock();
@@ -181,7 +181,7 @@ void clv_rings_tidy(void)
 		next = ring->next;
 		int state = atomic_load_explicit(&ring->state, memory_order_acquire);
 		if (state == CLV_RING_LEFT &&
-		    (ring->session != registry.session ||
+		    (ring->session != session ||
 		     (atomic_load_explicit(&ring->head, memory_order_relaxed) ==
 			      atomic_load_explicit(&ring->tail, memory_order_relaxed) &&
 		      atomic_load_explicit(&ring->dropped, memory_order_relaxed) == ring->dropped_told))) {

@@ -71,8 +71,9 @@ struct clv_ring_list {
 };
 bool clv_rings_list(uint32_t session, struct clv_ring_list *list);
 
-/* For the writer, when it holds no list: buffers that their threads have left, and that are empty, can be used again. */
-void clv_rings_tidy(void);
+/* For the writer, when it holds no list: buffers of its session that their threads have left, and that are empty, can be used
+ * again; so can those of earlier sessions. */
+void clv_rings_tidy(uint32_t session);
 
 /* Around fork(); the child has no buffers then. */
 void clv_rings_lock(void);
