@@ -222,6 +222,7 @@ struct cleave_heap {
 	pthread_mutex_t lock;      /* guards the making of arenas, and `caches` */
 	struct clv_cache *caches;
 	struct clv_observer *observer; /* of arenas that are made; guarded by `lock` */
+	struct cleave_heap *next_open; /* observer.c */
 	/* told of what reservations should not have to do; guarded by `lock` */
 	void (*warn)(void *arg, const char *sentence);
 	void *warn_arg;

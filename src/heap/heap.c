@@ -74,6 +74,7 @@ static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *w
 	a->room = info.total;
 	clv_reclaim_refresh(a);
 	clv_reserve_open(a);
+	clv_observer_tell_all(a);
 	return a;
 }
 
@@ -118,6 +119,7 @@ int clv_heap_open(cleave_heap **out, cleave_driver *driver, const struct clv_set
 	heap->devices = driver->devices;
 	pthread_mutex_init(&heap->lock, NULL);
 	clv_caches_open(heap);
+	clv_observer_opened(heap);
 	*out = heap;
 	return 0;
 }
@@ -141,6 +143,7 @@ void cleave_heap_close(cleave_heap *heap)
 {
 	if (!heap)
 		return;
+	clv_observer_closes(heap);
 	clv_caches_close(heap);
 	for (int d = 0; d < heap->devices; d++)
 		if (heap->arenas[d])

@@ -34,9 +34,9 @@ static void tell_extent(struct clv_arena *a, const struct clv_extent *e)
 	}
 }
 
-/* With the arena's lock held. */
-static void tell_all(struct clv_arena *a)
+void clv_observer_tell_all(struct clv_arena *a)
 {
+	CLV_TELL(a, DEVICE, CLEAVE_STREAM_ANY, .size = a->device_total, .a = a->limit);
 	for (const struct clv_frame *f = a->frames; f; f = f->next)
 		CLV_TELL(a, FRAME_CREATE, CLEAVE_STREAM_ANY, .addr = f->addr, .size = f->size, .a = f->number);
 	for (const struct clv_frame *f = a->loose; f; f = f->next)
@@ -57,18 +57,52 @@ static void tell_all(struct clv_arena *a)
 void clv_heap_observe(struct cleave_heap *heap, struct clv_observer *observer)
 {
 	pthread_mutex_lock(&heap->lock);
-	struct clv_observer *now = heap->observer ? heap->observer : observer;
-	heap->observer = now; /* of arenas that are made from here on */
+	heap->observer = observer; /* of arenas that are made from here on */
 	pthread_mutex_unlock(&heap->lock);
 	for (int d = 0; d < heap->devices; d++) {
 		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
 		if (!a)
 			continue;
 		pthread_mutex_lock(&a->lock);
-		if (!clv_observer_of(a)) {
-			atomic_store_explicit(&a->observer, now, memory_order_release);
-			tell_all(a);
-		}
+		atomic_store_explicit(&a->observer, observer, memory_order_release);
+		if (observer)
+			clv_observer_tell_all(a);
 		pthread_mutex_unlock(&a->lock);
 	}
+}
+
+/* ---- all heaps ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	struct cleave_heap *first;
+	struct clv_observer *observer; /* of those that are opened */
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void clv_heaps_observe(struct clv_observer *observer)
+{
+	pthread_mutex_lock(&all.lock);
+	all.observer = observer;
+	for (struct cleave_heap *h = all.first; h; h = h->next_open)
+		clv_heap_observe(h, observer);
+	pthread_mutex_unlock(&all.lock);
+}
+
+void clv_observer_opened(struct cleave_heap *heap)
+{
+	pthread_mutex_lock(&all.lock);
+	heap->next_open = all.first;
+	all.first = heap;
+	heap->observer = all.observer;
+	pthread_mutex_unlock(&all.lock);
+}
+
+void clv_observer_closes(struct cleave_heap *heap)
+{
+	pthread_mutex_lock(&all.lock);
+	struct cleave_heap **link = &all.first;
+	while (*link != heap)
+		link = &(*link)->next_open;
+	*link = heap->next_open;
+	pthread_mutex_unlock(&all.lock);
 }

@@ -28,9 +28,16 @@ struct clv_observer {
 	void (*tell)(struct clv_observer *self, const struct clv_observed *what);
 };
 
-/* From now on, for good; the observer stays until the heap is closed. What there is already is told first, as if it came about
- * now: frames, what is held back, live blocks. (Small blocks that other threads allocate or free at this very moment may be told
- * twice, or of as freed alone.) A heap that has one already keeps it. */
+/* From now on, in the place of another; NULL: nobody. An observer stays what it is until the heap is closed, since who tells it
+ * at this moment goes on. What there is already is told first, as if it came about now: the device, frames, what is held back,
+ * live blocks. (Small blocks that other threads allocate or free at this very moment may be told twice, or of as freed alone.) */
 void clv_heap_observe(struct cleave_heap *heap, struct clv_observer *observer);
+
+/* The same for every heap of the process that is open, and for each that is opened from now on. */
+void clv_heaps_observe(struct clv_observer *observer);
+
+/* heap.c: between these the heap is one of them. */
+void clv_observer_opened(struct cleave_heap *heap);
+void clv_observer_closes(struct cleave_heap *heap);
 
 #endif

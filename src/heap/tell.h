@@ -20,6 +20,9 @@ static inline struct clv_observer *clv_observer_of(const struct clv_arena *a)
 	return atomic_load_explicit(&a->observer, memory_order_acquire);
 }
 
+/* All that there is, with the arena's lock held. */
+void clv_observer_tell_all(struct clv_arena *a);
+
 /* CLV_TELL(arena, name of the event, stream, .addr = ..., ...) */
 #define CLV_TELL(arena, what, on, ...)                                                                                 \
 	do {                                                                                                           \
