@@ -308,7 +308,7 @@ static struct clv_writer *make_writer(const struct clv_record_config *config, co
 	w->config.settings = copy_text(config->settings);
 	w->shared = &recorder.shared;
 	w->forks = recorder.forks;
-	w->polled = clv_record_now();
+	w->begun = w->polled = clv_record_now();
 	atomic_init(&w->file.fd, -1);
 	snprintf(w->file.path, sizeof(w->file.path), "%s", path);
 	return w;
