@@ -57,6 +57,12 @@ uint64_t probe_lost(void)
 	return stats.lost + stats.lost_frames;
 }
 
+EXPORT unsigned probe_frames(void);
+unsigned probe_frames(void)
+{
+	return clv_stack_frame_count();
+}
+
 /* The Python frames as lines of file, function and line, each ended by a 1; the stack as it is kept under its id. */
 EXPORT long probe_capture(char *out, size_t room);
 long probe_capture(char *out, size_t room)
