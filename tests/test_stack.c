@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* These are never inlined, cloned or called as tails: each has a frame of its own, whose address it tells. */
@@ -112,6 +113,45 @@ START_TEST(the_most_that_can_be_asked_for)
 	down(500, &s);
 	ck_assert_uint_eq(s.native_count, CLV_STACK_NATIVE_MAX);
 	ck_assert_ptr_eq(function_at(s.native[CLV_STACK_NATIVE_MAX - 1]), (void *)down);
+}
+END_TEST
+
+/* Code that was made at run time, of which no table says how to go on from it: calls the function, returns. */
+static const uint8_t unknown_code[] = {
+#if defined(__x86_64__)
+	0x48, 0x83, 0xec, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x08, 0xc3, /* sub rsp, 8; call rdi; add rsp, 8; ret */
+#else
+	0xfd, 0x7b, 0xbf, 0xa9, 0x00, 0x00, 0x3f, 0xd6, /* stp x29, x30, [sp, -16]!; blr x0 */
+	0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6, /* ldp x29, x30, [sp], 16; ret */
+#endif
+};
+
+static struct clv_stack from_unknown;
+
+static FRAME void call_leaf(void)
+{
+	leaf(&from_unknown, 0);
+	kept++;
+}
+
+START_TEST(code_without_tables_ends_a_stack)
+{
+	open_stacks(16, 0);
+	uint8_t *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(code, MAP_FAILED);
+	memcpy(code, unknown_code, sizeof(unknown_code));
+	ck_assert_int_eq(mprotect(code, 4096, PROT_READ | PROT_EXEC), 0);
+	__builtin___clear_cache((char *)code, (char *)code + sizeof(unknown_code));
+	void (*call)(void (*)(void));
+	*(void **)&call = code;
+	for (int i = 0; i < 2; i++) { /* as met for the first time, and as known */
+		call(call_leaf);
+		ck_assert_uint_ge(from_unknown.native_count, 3);
+		ck_assert_ptr_eq(function_at(from_unknown.native[0]), (void *)leaf);
+		ck_assert_uint_eq(from_unknown.native[1] - (uintptr_t)call_leaf < 100, true);
+		ck_assert_uint_eq(from_unknown.native[2] - (uintptr_t)code, sizeof(unknown_code) / 2 + (sizeof(unknown_code) % 2));
+	}
+	munmap(code, 4096);
 }
 END_TEST
 
@@ -326,7 +366,7 @@ START_TEST(a_program_without_python_has_no_such_frames)
 }
 END_TEST
 
-CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for,
+CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for, code_without_tables_ends_a_stack,
 	   equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once, threads_agree_on_ids,
 	   modules_are_those_that_are_loaded, a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
 	   a_program_without_python_has_no_such_frames)

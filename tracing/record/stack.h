@@ -10,8 +10,8 @@
  *
  * Thread-safety: every function may be called from any thread at any time once clv_stack_open() has answered true; no lock is
  * held while a stack is captured, numbered or looked up, but in libunwind, which takes locks of its own and the dynamic
- * linker's for a moment when it meets code that the thread has not met before. Not from signal handlers. A child of fork() may
- * go on.
+ * linker's for a moment when it meets code that the thread has not met before. Not from signal handlers. In a child of fork() the
+ * tables can still be read, but nothing is to be captured: another thread may have been in libunwind.
  *
  * How a recorder writes what ids stand for: its writer takes the events out of the threads' buffers first and only then reads
  * clv_stack_count(); every id in those events is at most that. Then it writes the stacks that it has not yet written, and

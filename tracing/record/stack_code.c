@@ -228,10 +228,15 @@ size_t clv_code_text(const struct clv_python_layout *l, const char *code, enum c
 
 /* ---- contents ---- */
 
+/* CPython keeps the hash of a text once it was asked for, as it was of all names. */
 static uint64_t mix_text(const struct clv_python_layout *l, const char *code, enum clv_code_text which, uint64_t seed)
 {
+	const char *str = pointer_at(code, which == CLV_CODE_FILE ? l->code_filename : l->code_name);
+	int64_t known = str ? signed_at(str, l->text_hash) : 0;
+	if (known != -1)
+		return clv_mix64(seed + (uint64_t)known);
 	struct text t = text_of(l, code, which);
-	return t.kind ? XXH3_64bits_withSeed(t.data, t.len * t.kind, seed + t.kind + t.len) : seed;
+	return t.kind ? XXH3_64bits_withSeed(t.data, t.len * t.kind, seed + t.kind) : seed;
 }
 
 uint64_t clv_code_contents(const struct clv_python_layout *l, const char *code, size_t used)

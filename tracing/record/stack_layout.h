@@ -46,6 +46,7 @@ enum clv_python_lines {
 	X(bytes_len)                                                                                                   \
 	X(bytes_data)                                                                                                  \
 	X(text_len)                                                                                                    \
+	X(text_hash)          /* of the characters; -1: not known yet */                                               \
 	X(text_state)         /* 2 bits, the kind in 3, compact in 1, ascii in 1 */
 
 struct clv_python_layout {

@@ -85,16 +85,20 @@ static int note_library(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-/* RTLD_DEFAULT also if there is none. */
+/* The library is never unloaded then, since threads may be in it. RTLD_DEFAULT: it is the program itself, or there is none. */
 static void *handle_of_python(void)
 {
 	static struct library lib; /* of the one thread that looks */
-	if (dlsym(RTLD_DEFAULT, "Py_GetVersion"))
-		return RTLD_DEFAULT;
+	Dl_info info;
+	void *symbol = dlsym(RTLD_DEFAULT, "Py_GetVersion"), *handle = NULL;
 	lib.path[0] = '\0';
-	dl_iterate_phdr(note_library, &lib);
-	/* The handle is kept: it is one more reference, and the library stays. */
-	return lib.path[0] ? dlopen(lib.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_LOCAL) : RTLD_DEFAULT;
+	if (!symbol)
+		dl_iterate_phdr(note_library, &lib);
+	else if (dladdr(symbol, &info) && info.dli_fname && strlen(info.dli_fname) < sizeof(lib.path))
+		memcpy(lib.path, info.dli_fname, strlen(info.dli_fname) + 1);
+	if (lib.path[0])
+		handle = dlopen(lib.path, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+	return handle ? handle : RTLD_DEFAULT;
 }
 
 static size_t basicsize(const char *type)
