@@ -32,7 +32,7 @@ static void open_stacks(unsigned native_max, uint32_t stacks_max)
 	ck_assert_msg(stats.native, "%s", said);
 }
 
-static volatile unsigned kept; /* after each call, so that it is no tail */
+static _Thread_local volatile unsigned kept; /* changed after each call, which is no tail call then */
 
 typedef void leaf_fn(struct clv_stack *out, unsigned skip);
 
@@ -116,6 +116,8 @@ START_TEST(the_most_that_can_be_asked_for)
 }
 END_TEST
 
+#define CALL_RETURNS_TO ((sizeof(unknown_code) + 1) / 2)
+
 /* Code that was made at run time, of which no table says how to go on from it: calls the function, returns. */
 static const uint8_t unknown_code[] = {
 #if defined(__x86_64__)
@@ -148,8 +150,10 @@ START_TEST(code_without_tables_ends_a_stack)
 		call(call_leaf);
 		ck_assert_uint_ge(from_unknown.native_count, 3);
 		ck_assert_ptr_eq(function_at(from_unknown.native[0]), (void *)leaf);
-		ck_assert_uint_eq(from_unknown.native[1] - (uintptr_t)call_leaf < 100, true);
-		ck_assert_uint_eq(from_unknown.native[2] - (uintptr_t)code, sizeof(unknown_code) / 2 + (sizeof(unknown_code) % 2));
+		ck_assert_uint_lt(from_unknown.native[1] - (uintptr_t)call_leaf, 100);
+		/* libunwind for aarch64 says the last byte of the call here */
+		ck_assert_uint_le(CALL_RETURNS_TO - 1, from_unknown.native[2] - (uintptr_t)code);
+		ck_assert_uint_le(from_unknown.native[2] - (uintptr_t)code, CALL_RETURNS_TO);
 	}
 	munmap(code, 4096);
 }
@@ -221,6 +225,13 @@ END_TEST
 
 /* ---- threads ---- */
 
+/* What libunwind keeps of a thread goes by a lock of its own, later than ThreadSanitizer allows. */
+#ifdef __SANITIZE_THREAD__
+#define CAPTURE_IN_THREADS false
+#else
+#define CAPTURE_IN_THREADS true
+#endif
+
 enum { THREADS = 4, ROUNDS = 30, KINDS = 200 };
 
 struct worker {
@@ -246,7 +257,7 @@ static void *name_stacks(void *arg)
 		    back.native[0] != kind)
 			w->wrong = true;
 		w->ids[kind] = id;
-		if (i % 50 == 0) {
+		if (i % 50 == 0 && CAPTURE_IN_THREADS) {
 			outer(&s, 0);
 			w->wrong |= s.native_count < 3 || function_at(s.native[2]) != (void *)outer;
 		}
