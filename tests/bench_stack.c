@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What it costs to capture 16 native frames and to find their number: from one place, and from 256 in turn. The limit is the one
- * that the recorder is made for. Python's part is measured by test_stack_python.py.
+ * What it costs to capture 16 native frames and to find their number: from one place, and from 256 in turn. The limit
+ * is the one that the recorder is made for. Python's part is measured by test_stack_python.py.
  */
 #include "../tracing/record/stack.h"
 #include "check_main.h"

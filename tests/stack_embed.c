@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * stack_embed LIBPYTHON: a program that loads Python, to itself, after stacks were opened. Prints the number of Python frames: before
- * it is loaded, while it runs a line of code, when it has ended, when it has begun again and runs one, and at the end.
+ * stack_embed LIBPYTHON: a program that loads Python, to itself, after stacks were opened. Prints the number of Python
+ * frames: before it is loaded, while it runs a line of code, when it has ended, when it has begun again and runs one,
+ * and at the end.
  */
 #include "../tracing/record/stack.h"
 

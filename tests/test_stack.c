@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* These are never inlined, cloned or called as tails: each has a frame of its own, whose address it tells. */
@@ -25,7 +26,8 @@ static void say(void *arg, const char *text)
 
 static void open_stacks(unsigned native_max, uint32_t stacks_max)
 {
-	struct clv_stack_config config = {.native_max = native_max, .python_max = 8, .stacks_max = stacks_max, .say = say};
+	struct clv_stack_config config = {
+		.native_max = native_max, .python_max = 8, .stacks_max = stacks_max, .say = say};
 	ck_assert(clv_stack_open(&config));
 	struct clv_stack_stats stats;
 	clv_stack_stats(&stats);
@@ -63,7 +65,7 @@ static FRAME void down(unsigned depth, struct clv_stack *out)
 	kept++;
 }
 
-/* The functions here are small, and lie in this order or another: an address belongs to the one that begins last before it. */
+/* They lie in this order or another: an address belongs to the one that begins last before it. */
 static const void *const functions[] = {(void *)leaf, (void *)middle, (void *)outer, (void *)down};
 
 static const void *function_at(uint64_t address)
@@ -250,11 +252,12 @@ static void *name_stacks(void *arg)
 	struct clv_rng rng = {w->seed};
 	pthread_barrier_wait(&together);
 	for (unsigned i = 0; i < ROUNDS * KINDS; i++) {
-		unsigned kind = i < KINDS ? (i * 7 + (unsigned)w->seed * 31) % KINDS : (unsigned)clv_rng_below(&rng, KINDS);
+		unsigned kind =
+			i < KINDS ? (i * 7 + (unsigned)w->seed * 31) % KINDS : (unsigned)clv_rng_below(&rng, KINDS);
 		struct clv_stack s = {.native_count = 3, .native = {kind, kind * kind, 1}}, back;
 		uint32_t id = clv_stack_id(&s);
-		if (id == 0 || (w->ids[kind] && w->ids[kind] != id) || id > clv_stack_count() || !clv_stack_get(id, &back) ||
-		    back.native[0] != kind)
+		if (id == 0 || (w->ids[kind] && w->ids[kind] != id) || id > clv_stack_count() ||
+		    !clv_stack_get(id, &back) || back.native[0] != kind)
 			w->wrong = true;
 		w->ids[kind] = id;
 		if (i % 50 == 0 && CAPTURE_IN_THREADS) {
@@ -292,6 +295,38 @@ START_TEST(threads_agree_on_ids)
 }
 END_TEST
 
+/* ---- fork ---- */
+
+/* 0 as the exit status of a child: it sees as many native frames as it should, and numbers them on. */
+static int in_child(bool native)
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		struct clv_stack s;
+		outer(&s, 0);
+		bool right =
+			native ? s.native_count >= 3 && function_at(s.native[2]) == (void *)outer : s.native_count == 0;
+		s = (struct clv_stack){.native_count = 1, .native = {4711}};
+		clv_stack_poll();
+		_exit(right && clv_stack_id(&s) == clv_stack_count() ? 0 : 1);
+	}
+	return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+START_TEST(a_child_of_fork_goes_on)
+{
+	struct clv_stack s;
+	open_stacks(16, 0);
+	ck_assert_int_eq(in_child(true), 0);
+	outer(&s, 0);
+	ck_assert_uint_eq(clv_stack_id(&s), 1);
+	ck_assert_int_eq(in_child(false), 0);
+	outer(&s, 0);
+	ck_assert_uint_gt(s.native_count, 3); /* the parent as before */
+}
+END_TEST
+
 /* ---- modules ---- */
 
 static bool find_module(uint64_t address, struct clv_stack_module *out)
@@ -318,7 +353,8 @@ START_TEST(modules_are_those_that_are_loaded)
 	self[len] = '\0';
 	ck_assert_str_eq(m.path, self);
 	ck_assert(dladdr((void *)leaf, &info));
-	ck_assert_uint_eq(m.bias, (uintptr_t)info.dli_fbase); /* the first segment of a program that can lie anywhere is at 0 */
+	/* the first segment of a program that can lie anywhere is at 0 */
+	ck_assert_uint_eq(m.bias, (uintptr_t)info.dli_fbase);
 	ck_assert(find_module((uintptr_t)dlsym(RTLD_DEFAULT, "getpid"), &m));
 	ck_assert_ptr_nonnull(strstr(m.path, "/libc.so.6"));
 	ck_assert_uint_eq(m.build_id_len, 20); /* as Debian's and Ubuntu's are */
@@ -377,7 +413,8 @@ START_TEST(a_program_without_python_has_no_such_frames)
 }
 END_TEST
 
-CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for, code_without_tables_ends_a_stack,
-	   equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once, threads_agree_on_ids,
-	   modules_are_those_that_are_loaded, a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
+CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for,
+	   code_without_tables_ends_a_stack, equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack,
+	   a_full_table_is_said_once, threads_agree_on_ids, a_child_of_fork_goes_on, modules_are_those_that_are_loaded,
+	   a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
 	   a_program_without_python_has_no_such_frames)

@@ -32,8 +32,12 @@ static void add_modules(const char *path, const uint8_t *build_id)
 	struct clv_stack_module m;
 	for (uint32_t id = 1; clv_stack_module(id, &m); id++) {
 		bool own = (uintptr_t)add_modules >= m.begin && (uintptr_t)add_modules < m.end;
-		struct clv_symbols_module s = {.path = own && path ? path : m.path, .begin = m.begin, .end = m.end, .bias = m.bias,
-					       .build_id = own && build_id ? build_id : m.build_id, .build_id_len = m.build_id_len};
+		struct clv_symbols_module s = {.path = own && path ? path : m.path,
+					       .begin = m.begin,
+					       .end = m.end,
+					       .bias = m.bias,
+					       .build_id = own && build_id ? build_id : m.build_id,
+					       .build_id_len = m.build_id_len};
 		ck_assert(clv_symbols_add(symbols, &s));
 	}
 }
@@ -88,7 +92,8 @@ static void expect_found(const struct clv_stack *stack)
 	ck_assert(!s[1].inlined);
 	ck_assert(ends_with(s[1].file, "tests/test_symbols.c"));
 	ck_assert_uint_eq(s[1].line, line_of("AROUND"));
-	ck_assert_uint_eq(clv_symbols_find(symbols, stack->native[0] - 1, s, 1), 1); /* no more than there is room for */
+	/* no more than there is room for */
+	ck_assert_uint_eq(clv_symbols_find(symbols, stack->native[0] - 1, s, 1), 1);
 }
 
 START_TEST(functions_files_and_lines)
@@ -125,8 +130,8 @@ START_TEST(a_later_module_hides_an_earlier_one)
 {
 	uint64_t offset;
 	symbols = clv_symbols_open(NULL);
-	const struct clv_symbols_module modules[] = {
-		{.path = "/a", .begin = 0x1000, .end = 0x3000, .bias = 0x1000}, {.path = "/b", .begin = 0x2000, .end = 0x4000, .bias = 0x800}};
+	const struct clv_symbols_module modules[] = {{.path = "/a", .begin = 0x1000, .end = 0x3000, .bias = 0x1000},
+						     {.path = "/b", .begin = 0x2000, .end = 0x4000, .bias = 0x800}};
 	ck_assert(clv_symbols_add(symbols, &modules[0]) && clv_symbols_add(symbols, &modules[1]));
 	ck_assert_str_eq(clv_symbols_module_of(symbols, 0x1fff, &offset), "/a");
 	ck_assert_uint_eq(offset, 0xfff);
@@ -222,9 +227,9 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {functions_files_and_lines, modules_and_offsets, a_later_module_hides_an_earlier_one,
-				      a_function_of_a_library_by_its_symbol, another_build_is_not_asked,
-				      debug_files_are_found_by_build_id};
+	const TTest *const tests[] = {functions_files_and_lines,           modules_and_offsets,
+				      a_later_module_hides_an_earlier_one, a_function_of_a_library_by_its_symbol,
+				      another_build_is_not_asked,          debug_files_are_found_by_build_id};
 	if (!clv_symbols_have_libdw()) {
 		fprintf(stderr, "built without libdw\n");
 		return 77;

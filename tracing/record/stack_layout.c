@@ -36,7 +36,7 @@ static const struct clv_python_layout known[] = {
 #define FREE_THREADED 2u
 #define FINALIZING 4u
 
-/* Where in _Py_DebugOffsets, an array of 64-bit numbers, the groups begin that are read here. Versions insert numbers. */
+/* Where in _Py_DebugOffsets, an array of 64-bit numbers, the groups begin that are read here. Versions insert some. */
 struct groups {
 	unsigned minor;
 	uint8_t thread, frame, code, object, bytes, text;

@@ -160,7 +160,8 @@ static void set_line(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_
 }
 
 /* The functions around the address by the debug information, innermost first; 0: it says nothing. */
-static size_t scopes_at(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address, struct clv_symbol *out, size_t max)
+static size_t scopes_at(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address, struct clv_symbol *out,
+			size_t max)
 {
 	Dwarf_Addr bias;
 	Dwarf_Die *unit = dwfl_module_addrdie(d->module, address, &bias), *lexical = NULL, *scopes = NULL;
@@ -185,8 +186,8 @@ static size_t scopes_at(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint
 	return count;
 }
 
-size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address, struct clv_symbol *out,
-			      size_t max)
+size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address,
+			      struct clv_symbol *out, size_t max)
 {
 	memset(out, 0, max * sizeof(*out));
 	set_line(s, d, address, &out[0]);
@@ -212,8 +213,8 @@ void clv_symbols_dwarf_close(struct clv_symbols_dwarf *d)
 {
 }
 
-size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address, struct clv_symbol *out,
-			      size_t max)
+size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address,
+			      struct clv_symbol *out, size_t max)
 {
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * symbols_internal: what symbols.c and symbols_dwarf.c share. Each module's files are opened when first asked for, apart from those
- * of other modules, since what was loaded at the same addresses one after the other must not get in each other's way.
+ * symbols_internal: what symbols.c and symbols_dwarf.c share. Each module's files are opened when first asked for,
+ * apart from those of other modules, since what was loaded at the same addresses one after the other must not get in
+ * each other's way.
  */
 #ifndef CLV_SYMBOLS_INTERNAL_H
 #define CLV_SYMBOLS_INTERNAL_H
@@ -23,7 +24,8 @@ struct clv_symbols {
 	size_t module_count, module_room;
 	char **texts; /* made for answers */
 	size_t text_count, text_room;
-	char *(*demangle)(const char *name, char *out, size_t *len, int *status); /* of libstdc++; NULL: there is none */
+	/* of libstdc++; NULL: there is none */
+	char *(*demangle)(const char *name, char *out, size_t *len, int *status);
 	void *libstdcxx;
 };
 
@@ -32,7 +34,7 @@ const char *clv_symbols_keep(struct clv_symbols *s, char *text);
 
 struct clv_symbols_dwarf *clv_symbols_dwarf_open(struct clv_symbols *s, const struct symbols_module *m);
 void clv_symbols_dwarf_close(struct clv_symbols_dwarf *d); /* NULL is allowed */
-size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address, struct clv_symbol *out,
-			      size_t max);
+size_t clv_symbols_dwarf_find(struct clv_symbols *s, struct clv_symbols_dwarf *d, uint64_t address,
+			      struct clv_symbol *out, size_t max);
 
 #endif
