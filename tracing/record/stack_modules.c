@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A module that was unloaded and is loaded again elsewhere is another entry; at the same place it is the same one, and then what
- * lay there meanwhile is taken for the later one. Such a program is rare, and its stacks are read with the wrong symbols, not lost.
+ * A module that was unloaded and is loaded again elsewhere is another entry; at the same place it is the same one, and
+ * then what lay there meanwhile is taken for the later one. Such a program is rare, and its stacks are read with the
+ * wrong symbols, not lost.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dl_iterate_phdr */
@@ -50,8 +51,8 @@ static void find_build_id(const char *note, size_t len, struct clv_stack_module 
 		if (name > len - sizeof(head) || desc > len - sizeof(head) - name)
 			return;
 		const char *text = note + sizeof(head);
-		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof("GNU") && memcmp(text, "GNU", sizeof("GNU")) == 0 &&
-		    head.n_descsz <= CLV_STACK_BUILD_ID_MAX) {
+		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof("GNU") &&
+		    memcmp(text, "GNU", sizeof("GNU")) == 0 && head.n_descsz <= CLV_STACK_BUILD_ID_MAX) {
 			m->build_id_len = head.n_descsz;
 			memcpy(m->build_id, text + name, head.n_descsz);
 		}
@@ -87,15 +88,16 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *arg)
 	set_path(r, info, program);
 	for (unsigned i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_NOTE)
-			find_build_id((const char *)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, info->dlpi_phdr[i].p_memsz,
-				      &r->module);
+			find_build_id((const char *)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
+				      info->dlpi_phdr[i].p_memsz, &r->module);
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
 			continue;
 		r->module.begin = info->dlpi_addr + p->p_vaddr;
 		r->module.end = r->module.begin + p->p_memsz;
-		clv_intern(&modules, clv_mix64(r->module.begin) ^ r->module.end, r, sizeof(r->module) + strlen(r->path) + 1);
+		clv_intern(&modules, clv_mix64(r->module.begin) ^ r->module.end, r,
+			   sizeof(r->module) + strlen(r->path) + 1);
 	}
 	return 0;
 }
