@@ -16,11 +16,13 @@
 	/* of programs */                                                                                              \
 	X(ALLOC, "alloc", "a block; requested bytes; bytes that it takes; -")                                          \
 	X(FREE, "free", "a block; requested bytes; -; the stream that it was allocated on")                            \
-	X(FAIL, "fail", "free bytes of the device; requested bytes; the failure's number; -")                          \
+	X(FAIL, "fail", "free bytes of the device; requested bytes; the failure's number; bytes of the largest hole. The text: " \
+		"live, held, ... at this moment, as in cleave_failure: key=bytes with blanks between")                 \
 	/* of the heap: physical memory */                                                                             \
 	X(FRAME_CREATE, "frame_create", "where it is mapped, 0: nowhere; bytes; its number; -")                        \
 	X(FRAME_RELEASE, "frame_release", "where it was mapped; bytes; its number; -")                                 \
-	X(FRAME_MAP, "frame_map", "where it is mapped now; bytes; its number; where it was, or 0")                     \
+	X(FRAME_MAP, "frame_map", "where it is mapped now; bytes; its number; the address that it has left, where its mapping " \
+		"stays until frame_unmap; 0: it leaves none, and cannot be used at the new one")                       \
 	X(FRAME_UNMAP, "frame_unmap", "where it is mapped no more; bytes; its number; -")                              \
 	/* of the heap: how it is divided */                                                                           \
 	X(CUT, "cut", "the block that was cut off; its bytes; the hole's address before; the hole's bytes before")     \

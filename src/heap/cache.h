@@ -63,11 +63,16 @@ static inline bool clv_cache_pop(struct clv_cache_bin *bin, struct clv_piece *ou
 	return false;
 }
 
+static inline bool clv_cache_has_room(const struct clv_cache_bin *bin)
+{
+	return bin->count < bin->room;
+}
+
 /* false: full */
 static inline bool clv_cache_push(struct clv_cache_bin *bin, const struct clv_piece *piece)
 {
 	uint32_t i = bin->count;
-	if (i == bin->room)
+	if (!clv_cache_has_room(bin))
 		return false;
 	bin->slabs[i] = piece->slab;
 	bin->numbers[i] = (uint8_t)piece->number;
@@ -85,6 +90,7 @@ uint64_t clv_caches_bytes(struct clv_arena *a); /* the same lock */
 /* The arena's counts and those of all threads together, with the arena's lock held; exact while no thread counts. */
 struct clv_counts_sum {
 	uint64_t live, rounding, small_allocs, small_frees;
+	uint64_t threads; /* that have counts of their own */
 };
 struct clv_counts_sum clv_caches_sum(struct clv_arena *a);
 

@@ -339,7 +339,9 @@ static bool open_stacks(const struct clv_record_config *c)
 {
 	if (!c->stack_every)
 		return true;
-	const struct clv_stack_config stacks = {.native_max = c->stack_depth ? c->stack_depth : STACK_DEPTH,
+	const struct clv_stack_config stacks = {.native_max = c->python_only   ? 0
+							      : c->stack_depth ? c->stack_depth
+									       : STACK_DEPTH,
 						.python_max = c->python ? CLV_STACK_PYTHON_DEFAULT : 0,
 						.skip_own = true,
 						.say = say_of_stacks,

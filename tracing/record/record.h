@@ -25,6 +25,7 @@ struct clv_record_config {
 	uint64_t stack_above;    /* only of requests from so many bytes on */
 	uint32_t stack_depth;    /* native frames; 0: a default of 16 */
 	bool python;             /* Python frames as well */
+	bool python_only;        /* no native frames */
 	bool fork_follow;
 	const char *settings;    /* told in the file; NULL: none */
 	void (*say)(const char *sentence); /* for a person, at most once a cause; NULL: nobody is told */
