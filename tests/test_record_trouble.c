@@ -106,8 +106,10 @@ static void check_order(const struct clv_history *h, bool lost)
 		ck_assert_uint_ge(h->events[i].time_us, h->events[i - 1].time_us);
 	for (uint32_t i = 1; i < h->note_count; i++)
 		ck_assert_uint_ge(h->notes[i].time_us, h->notes[i - 1].time_us);
-	for (uint32_t i = 0; i < h->event_count && !lost; i++)
+	for (uint32_t i = 0; i < h->event_count && !lost; i++) {
 		ck_assert_uint_ne(h->events[i].block, CLV_NO_BLOCK);
+		ck_assert_uint_eq(h->events[i].flags, 0);
+	}
 	if (!lost) {
 		ck_assert_uint_eq(h->initial_count, 0);
 		ck_assert_uint_eq(h->unmatched_frees, 0);

@@ -690,14 +690,11 @@ static bool settle(struct reader *r)
 	struct clv_trace *t = r->trace;
 	if (!place_loose_notes(r))
 		return false;
-	bool lost = false;
-	for (size_t i = 0; i < r->part_count; i++)
-		lost |= clv_history_lost(&r->parts[i].h);
 	for (size_t i = 0; i < r->part_count; i++) {
 		struct part *p = &r->parts[i];
 		if (!settle_state(r, p))
 			return false;
-		if (!clv_pieces_settle(&p->h, &p->pieces, lost, r->in->name, r->err))
+		if (!clv_pieces_settle(&p->h, &p->pieces, r->in->name, r->err))
 			return false;
 	}
 	t->histories = clv_mem_zalloc(r->part_count, sizeof(*t->histories));

@@ -106,17 +106,6 @@ static __attribute__((noinline)) uint32_t stack_of_caller(void)
 	return clv_stack_capture(&stack, 1) ? clv_stack_id(&stack) : 0;
 }
 
-/* As much of a text as is kept, and not half a character of UTF-8. */
-static uint32_t text_len(const char *text)
-{
-	size_t len = strnlen(text, CLV_RAW_TEXT_MAX + 1);
-	if (len <= CLV_RAW_TEXT_MAX)
-		return (uint32_t)len;
-	for (len = CLV_RAW_TEXT_MAX; len > CLV_RAW_TEXT_MAX - 4 && ((uint8_t)text[len] & 0xc0) == 0x80; len--)
-		;
-	return (uint32_t)len;
-}
-
 void clv_record_event(const struct clv_record_event *e)
 {
 	uint32_t session = atomic_load_explicit(&recorder.session, memory_order_acquire);
@@ -128,7 +117,7 @@ void clv_record_event(const struct clv_record_event *e)
 		if (!ring)
 			return;
 	}
-	uint32_t len = CLV_UNLIKELY(e->text != NULL) ? text_len(e->text) : 0;
+	uint32_t len = CLV_UNLIKELY(e->text != NULL) ? (uint32_t)clv_record_text_len(e->text, CLV_RAW_TEXT_MAX) : 0;
 	uint64_t slots = 1 + (len + 63) / 64, mask = ring->slot_count - 1;
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	if (CLV_UNLIKELY(head >= ring->look_at))
