@@ -39,7 +39,7 @@ struct clv_stack_config {
 	unsigned python_max; /* the same; 0: Python is not looked for */
 	uint32_t stacks_max; /* different stacks at most; 0: 262,144 */
 	bool skip_own;       /* innermost native frames that lie in the library or program of this code are left out */
-	/* Told once of each thing that makes stacks less than asked for: one sentence. May be NULL. */
+	/* Told once of each thing that makes stacks less than asked for, by whatever thread; NULL: nobody is. */
 	void (*say)(void *arg, const char *text);
 	void *say_arg;
 };
