@@ -388,13 +388,20 @@ class Processes(unittest.TestCase):
     def test_the_deadlock_is_one(self):
         """Who takes the interpreter's lock there hangs; or the test above shows nothing."""
         with self.assertRaises(subprocess.TimeoutExpired):
-            self.run_me("--lock-gil", timeout=2)
+            self.run_me("--lock-gil", timeout=1.5)
 
     def test_an_interpreter_that_ends(self):
-        for _ in range(4):
+        for _ in range(3):
             done = self.run_me("--end")
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn(b"ended", done.stdout)
+
+    def test_subinterpreters(self):
+        """Up to 3.11 the frames are those of who runs the other interpreter (stack_python.h)."""
+        done = self.run_me("--sub")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        seen = [b"inner", b"<module>"] if sys.version_info >= (3, 12) else [b"caller", b"sub"]
+        self.assertEqual(done.stdout.split()[:2], seen)
 
     def test_a_python_that_is_loaded_later(self):
         library = os.path.join(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("INSTSONAME") or "-")
@@ -421,7 +428,7 @@ class Offsets(unittest.TestCase):
     def test_what_is_not_known_is_refused(self):
         published = (ctypes.c_char * 1024)()
         text = ctypes.create_string_buffer(1 << 12)
-        for minor in 8, 13, 14, 15, 99:
+        for minor in 8, 13, 14, 15, 16:
             self.assertEqual(held.probe_layout(published, minor, text, ctypes.c_size_t(len(text))), -1)
 
     @unittest.skipIf(sys.version_info < (3, 13), "this version publishes nothing")
@@ -478,6 +485,31 @@ def end_while_capturing():
     print("ended", flush=True)
 
 
+def sub():
+    if sys.version_info >= (3, 13):
+        import _interpreters as interpreters
+        new = interpreters.create("legacy")  # or ctypes could not be imported in it
+    else:
+        import _xxsubinterpreters as interpreters
+        new = interpreters.create(isolated=False)
+    code = """
+import ctypes, sys
+lib = ctypes.PyDLL(%r)
+lib.probe_capture.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+def inner():
+    raw = ctypes.create_string_buffer(1 << 12)
+    lib.probe_capture(raw, len(raw))
+    print(*raw.value.decode().split("\\1")[1:5:3], flush=True)
+inner()
+""" % PROBE
+
+    def caller():
+        (interpreters.exec if hasattr(interpreters, "exec") else interpreters.run_string)(new, code)
+
+    caller()
+    interpreters.destroy(new)
+
+
 def down(n, what):
     return down(n - 1, what) if n else what()
 
@@ -507,6 +539,8 @@ def main():
         lock_in_two_orders(None)
     elif rest == ["--lock-gil"]:
         lock_in_two_orders(ctypes.cast(ctypes.pythonapi.PyGILState_Ensure, ctypes.c_void_p))
+    elif rest == ["--sub"]:
+        sub()
     elif rest == ["--end"]:
         end_while_capturing()
     elif rest in (["--cost"], ["--native-cost"]):

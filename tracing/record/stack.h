@@ -14,6 +14,11 @@
  * child of fork() goes on with all that its parent knew; if a stack was captured before the fork, without native frames
  * (another thread may have been in libunwind). One must not fork() while another thread opens.
  *
+ * Native frames are right as far as the tables of the code say how to go on; code without tables is passed by its frame
+ * pointers or ends the stack. What libunwind has learned of an address it keeps while the thread lives: where a library
+ * is unloaded and another one comes to lie at its addresses, a stack may go wrong at a call that lies just where one of
+ * the old library's did.
+ *
  * How a recorder writes what ids stand for: its writer takes the events out of the threads' buffers first and only then
  * reads clv_stack_count(); every id in those events is at most that. Then it writes the stacks that it has not yet
  * written, and before them the frames, strings and modules that are new, by the same rule. A file that is begun anew
@@ -34,7 +39,7 @@ struct clv_stack_config {
 	unsigned python_max; /* the same; 0: Python is not looked for */
 	uint32_t stacks_max; /* different stacks at most; 0: 262,144 */
 	bool skip_own;       /* innermost native frames that lie in the library or program of this code are left out */
-	/* Told once of each thing that makes stacks less than asked for: one sentence. May be NULL. */
+	/* Told once of each thing that makes stacks less than asked for, by whatever thread; NULL: nobody is. */
 	void (*say)(void *arg, const char *text);
 	void *say_arg;
 };

@@ -92,11 +92,10 @@ static uint32_t number(struct clv_intern *t, struct clv_intern_entry *e)
 			return 0;
 		struct clv_intern_entry *at = NULL;
 		if (!atomic_compare_exchange_strong_explicit(&t->by_id[n], &at, e, memory_order_acq_rel,
-							     memory_order_acquire)) {
+							     memory_order_acquire))
 			atomic_store_explicit(&at->id, n + 1, memory_order_release);
-		} else {
+		else
 			atomic_store_explicit(&e->id, n + 1, memory_order_release);
-		}
 		atomic_compare_exchange_strong_explicit(&t->count, &n, n + 1, memory_order_acq_rel,
 							memory_order_relaxed);
 	}

@@ -45,6 +45,7 @@ struct groups {
 static const struct groups published_groups[] = {
 	{.minor = 13, .thread = 19, .frame = 28, .code = 34, .object = 44, .bytes = 64, .text = 67},
 	{.minor = 14, .thread = 22, .frame = 31, .code = 39, .object = 50, .bytes = 74, .text = 77},
+	{.minor = 15, .thread = 22, .frame = 39, .code = 47, .object = 58, .bytes = 86, .text = 89},
 };
 
 static uint64_t number_at(const void *published, unsigned index)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * stack_layout: where CPython keeps what a Python stack is made of: byte offsets in its structures, for each version
- * from 3.9 to 3.14. Those of 3.9 to 3.12 are a table; scripts/python_offsets computes it anew from CPython's headers.
+ * from 3.9 to 3.15. Those of 3.9 to 3.12 are a table; scripts/python_offsets computes it anew from CPython's headers.
  * From 3.13 on CPython publishes its own at the beginning of _PyRuntime, and the table has only what is missing there.
  * Owns nothing.
  */

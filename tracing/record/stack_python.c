@@ -243,7 +243,7 @@ static uint32_t frame_id(const char *code, int64_t offset)
 
 /* ---- the chain ---- */
 
-/* An object's address; low bits are tags of 3.14. */
+/* An object's address; low bits are tags, from 3.14 on. */
 static const char *object_at(const char *p)
 {
 	uintptr_t v;
