@@ -3,8 +3,10 @@
  * The recorder: what threads put is what is read back, in the order of time; what found no room is counted.
  */
 #include "../tracing/format/clv.h"
+#include "../tracing/memory.h"
 #include "../tracing/record/record_file.h"
 #include "../tracing/record/record_pack.h"
+#include "../tracing/symbols/symbolise.h"
 #include "record_rig.h"
 
 #include <errno.h>
@@ -300,7 +302,7 @@ START_TEST(nonsense_is_left_out)
 }
 END_TEST
 
-/* Stacks: of this program's functions, with the module they are in. */
+/* Stacks of requests: the frames outside of this program, which has the recorder, with the module they are in. */
 static __attribute__((noinline)) void deep(unsigned n)
 {
 	if (n)
@@ -330,11 +332,43 @@ START_TEST(stacks_of_requests)
 		ck_assert_uint_ne(f->module, 0);
 		ck_assert_str_eq(t->strings[f->file], t->strings[t->modules[f->module - 1].path]);
 	}
+	for (unsigned twice = 0; twice < 2; twice++) { /* the second time there is nothing to do */
+		ck_assert_msg(clv_trace_symbolise(t, NULL, &rig_err), "%s", rig_err.text);
+		const char *wrong = trace_wrong(t);
+		ck_assert_msg(!wrong, "%s", wrong);
+		for (uint32_t i = 0; i < t->stack_frame_count; i++)
+			ck_assert_str_ne(t->strings[t->stack_frames[i].function], "");
+	}
 	clv_trace_free(t);
+	rig_end();
+}
+END_TEST
+
+/* Every allocation of the look-up fails once: the trace is as it was. */
+START_TEST(symbols_without_memory)
+{
+	rig_begin();
+	rig_open(&(struct clv_record_config){.stack_every = 1});
+	deep(3);
+	clv_record_close();
+	struct clv_trace *t = rig_read(rig_path), *untouched = rig_read(rig_path);
+	for (uint64_t n = 1;; n++) {
+		struct clv_error err = {{0}};
+		clv_mem_fail_after(n);
+		bool ok = clv_trace_symbolise(t, NULL, &err);
+		clv_mem_fail_after(0);
+		if (ok)
+			break;
+		ck_assert_ptr_nonnull(strstr(err.text, "out of host memory"));
+		const char *difference = trace_difference(t, untouched);
+		ck_assert_msg(!difference, "%s", difference);
+	}
+	clv_trace_free(t);
+	clv_trace_free(untouched);
 	rig_end();
 }
 END_TEST
 
 CHECK_MAIN("record", every_kind_comes_back, a_recording_can_be_converted, names_and_limits_are_checked,
 	   one_recording_after_another, flush_is_a_promise, events_come_to_the_file_by_themselves, without_libzstd, texts,
-	   nonsense_is_left_out, stacks_of_requests)
+	   nonsense_is_left_out, stacks_of_requests, symbols_without_memory)

@@ -6,6 +6,8 @@
 #include <cleave/trace.h>
 
 #include "../tracing/import/import.h"
+#include "../tracing/symbols/symbolise.h"
+#include "../tracing/symbols/symbols.h"
 #include "check_main.h"
 #include "trace_check.h"
 
@@ -74,6 +76,53 @@ START_TEST(refusals)
 	ck_assert_int_eq(cleave_trace_stop(), 0);
 	ck_assert_int_eq(cleave_trace_stop(), -ENOENT);
 	clv_trace_free(read_trace());
+	unlink(path);
+}
+END_TEST
+
+/* Of a stack, those whose function has that name. */
+static unsigned frames_of(const struct clv_trace *t, uint32_t stack, const char *function)
+{
+	unsigned n = 0;
+	for (uint32_t i = 0; i < t->stacks[stack].count; i++)
+		n += strcmp(t->strings[t->stack_frames[t->stacks[stack].first + i].function], function) == 0;
+	return n;
+}
+
+static __attribute__((noinline)) void allocate_deep(cleave_heap *heap, unsigned n)
+{
+	cleave_ptr block;
+	if (n)
+		allocate_deep(heap, n - 1);
+	else
+		ck_assert_int_eq(cleave_alloc(heap, 0, CLEAVE_STREAM_ANY, 4 << 20, &block), 0);
+	__asm__ volatile("" ::: "memory"); /* no jump in place of the call */
+}
+
+/* Who asked for memory: the functions of this program, not those of the library. */
+START_TEST(stacks)
+{
+	cleave_driver *driver;
+	cleave_heap *heap;
+	struct clv_error err = {{0}};
+	make_path();
+	ck_assert_int_eq(cleave_driver_open(&driver, "sim"), 0);
+	ck_assert_int_eq(cleave_heap_open(&heap, driver, NULL, NULL, 0), 0);
+	ck_assert_int_eq(cleave_trace_start(path, "stacks:native,stack_depth:32", NULL, 0), 0);
+	allocate_deep(heap, 6);
+	ck_assert_int_eq(cleave_trace_stop(), 0);
+	struct clv_trace *t = read_trace();
+	ck_assert_uint_eq(t->histories[0].alloc_count, 1);
+	uint32_t stack = t->histories[0].events[0].stack;
+	ck_assert_msg(clv_trace_symbolise(t, NULL, &err), "%s", err.text);
+	if (stack != CLV_NO_STACK && clv_symbols_have_libdw()) {
+		ck_assert_uint_eq(frames_of(t, stack, "allocate_deep"), 7);
+		ck_assert_uint_eq(frames_of(t, stack, "cleave_alloc"), 0);
+		ck_assert_uint_eq(frames_of(t, stack, "main"), 1);
+	}
+	clv_trace_free(t);
+	cleave_heap_close(heap);
+	cleave_driver_close(driver);
 	unlink(path);
 }
 END_TEST
@@ -175,7 +224,7 @@ START_TEST(a_program_with_the_library_preloaded)
 }
 END_TEST
 
-CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, a_program_without_the_library, a_program_with_the_library_preloaded)
+CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, stacks, a_program_without_the_library, a_program_with_the_library_preloaded)
 #else
-CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, a_program_without_the_library)
+CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, stacks, a_program_without_the_library)
 #endif

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVENTS 10000u /* of a sample and a thread; the usual buffer holds 16,384 */
+#define EVENTS 10000u /* of a sample and a thread; the usual buffer holds 32,768 */
 #define THREADS_MAX 4u
 #define FLUSH_MS 10000u
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES CLV_MIB
+#define BUFFER_BYTES (2 * CLV_MIB)
 #define BUFFER_MIN ((uint64_t)64 * sizeof(union clv_slot) * 2) /* the longest text fits */
 #define BUFFER_MAX CLV_GIB
 #define FLUSH_MS 250u
