@@ -370,5 +370,5 @@ START_TEST(symbols_without_memory)
 END_TEST
 
 CHECK_MAIN("record", every_kind_comes_back, a_recording_can_be_converted, names_and_limits_are_checked,
-	   one_recording_after_another, flush_is_a_promise, events_come_to_the_file_by_themselves, without_libzstd, texts,
-	   nonsense_is_left_out, stacks_of_requests, symbols_without_memory)
+	   one_recording_after_another, flush_is_a_promise, events_come_to_the_file_by_themselves, without_libzstd,
+	   texts, nonsense_is_left_out, stacks_of_requests, symbols_without_memory)

@@ -52,8 +52,9 @@ static void tell(enum clv_event event, int device, uint64_t stream, uint64_t add
 {
 	rig_event(event, device, stream, addr, size);
 	atomic_fetch_add(&model.events, 1);
-	atomic_fetch_add(&model.checksum, digest(event == CLV_EVENT_ALLOC ? CLV_ACTION_ALLOC : CLV_ACTION_FREE_COMPLETED, addr,
-						 size, stream, device));
+	atomic_fetch_add(&model.checksum,
+			 digest(event == CLV_EVENT_ALLOC ? CLV_ACTION_ALLOC : CLV_ACTION_FREE_COMPLETED, addr, size,
+				stream, device));
 }
 
 struct worker {
@@ -212,7 +213,8 @@ static _Atomic bool enough;
 static void *put_on_and_on(void *arg)
 {
 	for (uint64_t n = 1; !atomic_load(&enough); n++)
-		rig_event(CLV_EVENT_ALLOC, 1, 1, n % 1000000 * 4096, 512), rig_event(CLV_EVENT_FREE, 1, 1, n % 1000000 * 4096, 512);
+		rig_event(CLV_EVENT_ALLOC, 1, 1, n % 1000000 * 4096, 512),
+			rig_event(CLV_EVENT_FREE, 1, 1, n % 1000000 * 4096, 512);
 	return arg;
 }
 
@@ -382,7 +384,8 @@ START_TEST(closing_on_a_disk_that_hangs)
 	ck_assert(!clv_record_open(&(struct clv_record_config){.path = rig_path}, &err));
 	ck_assert_msg(strstr(err.text, "still being written") != NULL, "%s", err.text);
 	atomic_store(&disk_state, 0);
-	for (unsigned tries = 0; !clv_record_open(&(struct clv_record_config){.path = rig_path}, &(struct clv_error){{0}}); tries++) {
+	for (unsigned tries = 0;
+	     !clv_record_open(&(struct clv_record_config){.path = rig_path}, &(struct clv_error){{0}}); tries++) {
 		ck_assert_uint_lt(tries, 1000);
 		usleep(10000);
 	}
@@ -651,6 +654,7 @@ START_TEST(cut_at_every_byte)
 }
 END_TEST
 
-CHECK_MAIN("record_trouble", threads_at_once, full_buffers, threads_that_come_and_go, open_and_close_under_load, a_full_disk,
-	   a_disk_that_takes_a_part, a_disk_that_hangs, a_limit_of_the_system, closing_on_a_disk_that_hangs, rotation,
-	   a_limit_without_another_file, fork_without_follow, fork_with_follow, killed, exit_writes_the_end, cut_at_every_byte)
+CHECK_MAIN("record_trouble", threads_at_once, full_buffers, threads_that_come_and_go, open_and_close_under_load,
+	   a_full_disk, a_disk_that_takes_a_part, a_disk_that_hangs, a_limit_of_the_system,
+	   closing_on_a_disk_that_hangs, rotation, a_limit_without_another_file, fork_without_follow, fork_with_follow,
+	   killed, exit_writes_the_end, cut_at_every_byte)

@@ -199,11 +199,8 @@ static void put_drop(struct clv_writer *w, enum clv_drop_cause cause, uint64_t c
 	w->drops_told[cause] += count;
 	atomic_fetch_add_explicit(&w->shared->dropped, count, memory_order_relaxed);
 	put_own(w,
-		(struct clv_raw){.event = CLV_EVENT_DROPPED,
-				 .device = -1,
-				 .time = clv_record_now(),
-				 .size = count,
-				 .a = cause},
+		(struct clv_raw){
+			.event = CLV_EVENT_DROPPED, .device = -1, .time = clv_record_now(), .size = count, .a = cause},
 		thread, NULL);
 }
 
@@ -238,8 +235,7 @@ static void put_process(struct clv_writer *w)
 				 .addr = (uint64_t)getpid(),
 				 .size = (uint64_t)getppid(),
 				 .a = has_rank ? rank : UINT64_MAX,
-				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec -
-				      (now - begun)},
+				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec - (now - begun)},
 		0, command);
 	if (w->config.settings)
 		put_own(w, (struct clv_raw){.event = CLV_EVENT_SETTINGS, .device = -1, .time = begun}, 0,
@@ -275,7 +271,8 @@ static void pack(struct clv_writer *w, bool plain)
 	w->packed.len += CLV_CHUNK_HEADER;
 	if (plain ? clv_pack_plain(e, &e->chunk, &w->packed) : clv_pack(&w->packer, e, &e->chunk, &w->packed)) {
 		uint8_t *header = w->packed.data + at;
-		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER, e->chunk.len);
+		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER,
+					e->chunk.len);
 	} else {
 		w->packed.len = at;
 	}
@@ -337,7 +334,8 @@ static void say_disk(struct clv_writer *w, int status)
 	char reason[128];
 	atomic_store_explicit(&w->shared->disk_errno, -status, memory_order_relaxed);
 	name_errno(-status, reason, sizeof(reason));
-	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name, reason);
+	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name,
+	    reason);
 }
 
 /* Appends what is packed. False: the disk takes nothing. */
@@ -375,7 +373,8 @@ static bool advance(struct clv_writer *w)
 				return true;
 			if (!w->config.keep) {
 				w->limit_reached = true;
-				say(w, SAY_LIMIT, "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
+				say(w, SAY_LIMIT,
+				    "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
 				    w->file.name, (unsigned long long)w->config.limit_bytes);
 				return true;
 			}
@@ -477,7 +476,8 @@ static void tell_drops(struct clv_writer *w)
 	uint64_t total = 0;
 	for (size_t i = 0; i < w->rings.count; i++) {
 		struct clv_ring *ring = w->rings.rings[i];
-		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed), count = now - ring->dropped_told;
+		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed),
+			 count = now - ring->dropped_told;
 		if (!count)
 			continue;
 		ring->dropped_told = now;
@@ -492,7 +492,8 @@ static void tell_drops(struct clv_writer *w)
 		tell_counted(w);
 	w->stalled = false;
 	if (total && cause == CLV_DROP_MEMORY)
-		say(w, SAY_SLOW, "recording: events came faster than they can be written; some were dropped, and are counted in %s",
+		say(w, SAY_SLOW,
+		    "recording: events came faster than they can be written; some were dropped, and are counted in %s",
 		    w->file.name);
 }
 
@@ -510,8 +511,8 @@ static void tell_forks(struct clv_writer *w, bool last)
 		if (!pid && !last && now < time + FORK_WAIT_MS * MS)
 			return;
 		if (pid && !w->limit_reached)
-			put_own(w,
-				(struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid}, 0, NULL);
+			put_own(w, (struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid},
+				0, NULL);
 	}
 }
 
