@@ -57,6 +57,12 @@ uint64_t probe_lost(void)
 	return stats.lost + stats.lost_frames;
 }
 
+EXPORT unsigned probe_frames(void);
+unsigned probe_frames(void)
+{
+	return clv_stack_frame_count();
+}
+
 /* The Python frames as lines of file, function and line, each ended by a 1; the stack as it is kept under its id. */
 EXPORT long probe_capture(char *out, size_t room);
 long probe_capture(char *out, size_t room)
@@ -157,7 +163,7 @@ static void pause_until(_Atomic bool *flag)
 		usleep(100);
 }
 
-/* Without the interpreter's lock. With `ensure`, PyGILState_Ensure(), as one who would ask Python in the ordinary way does. */
+/* Without the interpreter's lock. With `ensure`, PyGILState_Ensure(), as who asks Python in the ordinary way. */
 EXPORT long probe_under_lock(void *ensure, char *out, size_t room);
 long probe_under_lock(void *ensure, char *out, size_t room)
 {
@@ -166,7 +172,7 @@ long probe_under_lock(void *ensure, char *out, size_t room)
 	pause_until(&waiting);
 	usleep(50000); /* until the other waits for the lock, which it says before */
 	if (ensure)
-		(*(int (**)(void))&ensure)();
+		((int (*)(void))ensure)();
 	long count = probe_capture(out, room);
 	pthread_mutex_unlock(&backend);
 	return count;
@@ -192,7 +198,8 @@ int probe_layout(const void *runtime, unsigned minor, char *out, size_t room)
 	size_t at = 0;
 	if (!clv_python_layout(minor, runtime, &l, &why))
 		return -1;
-	at += (size_t)snprintf(out + at, room - at, "%u thread_cframe %d\n%u owners %u\n", minor, l.thread_cframe, minor, l.owners);
+	at += (size_t)snprintf(out + at, room - at, "%u thread_cframe %d\n%u owners %u\n", minor, l.thread_cframe,
+			       minor, l.owners);
 #define X(field) at += (size_t)snprintf(out + at, room - at, "%u " #field " %u\n", minor, l.field);
 	CLV_PYTHON_LAYOUT_FIELDS(X)
 #undef X

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# test_stack_python.py MINOR PROBE EMBED OFFSETS [TEST]...
+# test_stack_python.py MINOR PROBE EMBED OFFSETS [--bench | TEST...]
 #
 # Python frames as tracing/record reads them, compared with what traceback says of the same place, in CPython 3.MINOR. PROBE and
 # EMBED are made from stack_probe.c and stack_embed.c, OFFSETS is scripts/python_offsets. The interpreter is this one if it is of
@@ -24,6 +24,7 @@ import traceback
 import unittest
 
 PYTHON_MAX = 64
+PYTHON_LIMIT_NS = 300
 
 
 def find_interpreter(minor):
@@ -39,7 +40,7 @@ def find_interpreter(minor):
     return None
 
 
-def load():
+def load(python_max=PYTHON_MAX):
     """Both ways to call the probe, and the buffer that it writes to."""
     global held, freed, buffer
     held, freed = ctypes.PyDLL(PROBE), ctypes.CDLL(PROBE)
@@ -53,9 +54,9 @@ def load():
         lib.probe_lost.restype = ctypes.c_uint64
         lib.probe_said.restype = ctypes.c_char_p
     buffer = threading.local()
-    if not held.probe_open(16, PYTHON_MAX):
+    if not held.probe_open(16, python_max):
         sys.exit("clv_stack_open: %s" % held.probe_said())
-    if held.probe_minor() != sys.version_info.minor:
+    if python_max and held.probe_minor() != sys.version_info.minor:
         sys.exit("frames of this Python are not read: %s" % held.probe_said())
 
 
@@ -283,7 +284,8 @@ class Frames(unittest.TestCase):
     def test_callbacks_of_c(self):
         s = Snapshots()
         compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda a, b: len(s.take()) and 0)
-        ctypes.CDLL(None).qsort((ctypes.c_int * 2)(1, 2), 2, ctypes.sizeof(ctypes.c_int), compare)
+        one = (ctypes.c_int * 1)(1)
+        ctypes.CDLL(None).bsearch(one, one, 1, ctypes.sizeof(ctypes.c_int), compare)
         self.check(s, 1, 3)
 
     def test_traced_code(self):
@@ -342,15 +344,20 @@ class Frames(unittest.TestCase):
         self.check(s, 60, 2)
 
     def test_frames_are_kept_once(self):
-        """The same place has the same id, in whatever thread and however often."""
-        def place():
-            raw = my_buffer()
-            return held.probe_capture(raw, len(raw))
+        """The same place is one frame, in whatever thread and however often; another line is another one."""
+        def work(times):
+            for _ in range(times):
+                raw = my_buffer(); freed.probe_capture(raw, len(raw))
 
+        work(1)
+        before = held.probe_frames()
         for _ in range(3):
-            place()
-        count = held.clv_test_frames() if hasattr(held, "clv_test_frames") else None
-        self.assertIsNone(count)
+            work(5)
+        after_loops = held.probe_frames()
+        self.assertEqual(after_loops - before, 1)  # the line of this loop
+        raw = my_buffer()
+        held.probe_capture(raw, len(raw))
+        self.assertEqual(held.probe_frames() - after_loops, 1)
 
     def test_destructors_when_a_thread_ends(self):
         s = Snapshots()
@@ -372,7 +379,7 @@ class Frames(unittest.TestCase):
 
 class Processes(unittest.TestCase):
     def run_me(self, what, timeout=60):
-        return subprocess.run(sys.orig_argv_like + [what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        return subprocess.run(ME + [what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
 
     def test_no_deadlock(self):
         done = self.run_me("--lock")
@@ -381,13 +388,20 @@ class Processes(unittest.TestCase):
     def test_the_deadlock_is_one(self):
         """Who takes the interpreter's lock there hangs; or the test above shows nothing."""
         with self.assertRaises(subprocess.TimeoutExpired):
-            self.run_me("--lock-gil", timeout=2)
+            self.run_me("--lock-gil", timeout=1.5)
 
     def test_an_interpreter_that_ends(self):
-        for _ in range(4):
+        for _ in range(3):
             done = self.run_me("--end")
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn(b"ended", done.stdout)
+
+    def test_subinterpreters(self):
+        """Up to 3.11 the frames are those of who runs the other interpreter (stack_python.h)."""
+        done = self.run_me("--sub")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        seen = [b"inner", b"<module>"] if sys.version_info >= (3, 12) else [b"caller", b"sub"]
+        self.assertEqual(done.stdout.split()[:2], seen)
 
     def test_a_python_that_is_loaded_later(self):
         library = os.path.join(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("INSTSONAME") or "-")
@@ -396,7 +410,7 @@ class Processes(unittest.TestCase):
         environment = dict(os.environ, PYTHONHOME="%s:%s" % (sys.base_prefix, sys.base_exec_prefix))
         done = subprocess.run([EMBED, library], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(done.stdout.split(), [b"0", b"2", b"0", b"2", b"0"])
+        self.assertEqual(done.stdout.split(), [b"0", b"1", b"0", b"1", b"0"])
 
 
 class Offsets(unittest.TestCase):
@@ -414,8 +428,27 @@ class Offsets(unittest.TestCase):
     def test_what_is_not_known_is_refused(self):
         published = (ctypes.c_char * 1024)()
         text = ctypes.create_string_buffer(1 << 12)
-        for minor in 8, 13, 14, 15, 99:
+        for minor in 8, 13, 14, 15, 16:
             self.assertEqual(held.probe_layout(published, minor, text, ctypes.c_size_t(len(text))), -1)
+
+    @unittest.skipIf(sys.version_info < (3, 13), "this version publishes nothing")
+    def test_what_is_published_and_makes_no_sense_is_refused(self):
+        text = ctypes.create_string_buffer(1 << 12)
+        runtime = ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime")
+        minor = sys.version_info.minor
+
+        def read(index=None, value=0):
+            published = (ctypes.c_uint64 * 96).from_buffer_copy(ctypes.string_at(ctypes.byref(runtime), 96 * 8))
+            if index is not None:
+                published[index] = value
+            return held.probe_layout(published, minor, text, ctypes.c_size_t(len(text)))
+
+        self.assertEqual(read(), 0)
+        self.assertEqual(read(0), -1)  # the cookie
+        self.assertEqual(read(1, 0x030C00F0), -1)  # the version
+        self.assertEqual(read(2, 1), -1)  # without the interpreter's lock
+        self.assertEqual(read(4), -1)
+        self.assertEqual(read(4, 1 << 40), -1)
 
 
 def lock_in_two_orders(ensure):
@@ -452,8 +485,44 @@ def end_while_capturing():
     print("ended", flush=True)
 
 
+def sub():
+    if sys.version_info >= (3, 13):
+        import _interpreters as interpreters
+        new = interpreters.create("legacy")  # or ctypes could not be imported in it
+    else:
+        import _xxsubinterpreters as interpreters
+        new = interpreters.create(isolated=False)
+    code = """
+import ctypes, sys
+lib = ctypes.PyDLL(%r)
+lib.probe_capture.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+def inner():
+    raw = ctypes.create_string_buffer(1 << 12)
+    lib.probe_capture(raw, len(raw))
+    print(*raw.value.decode().split("\\1")[1:5:3], flush=True)
+inner()
+""" % PROBE
+
+    def caller():
+        (interpreters.exec if hasattr(interpreters, "exec") else interpreters.run_string)(new, code)
+
+    caller()
+    interpreters.destroy(new)
+
+
+def down(n, what):
+    return down(n - 1, what) if n else what()
+
+
+def bench():
+    """What ten Python frames, seen before, cost on top of native ones."""
+    costs = [float(subprocess.run(ME + [what], stdout=subprocess.PIPE, check=True).stdout) for what in ("--native-cost", "--cost")]
+    print("native frames %.0f ns, Python frames besides %.0f ns" % (costs[0], costs[1] - costs[0]))
+    assert costs[1] - costs[0] <= PYTHON_LIMIT_NS, "more than %d ns" % PYTHON_LIMIT_NS
+
+
 def main():
-    global PROBE, EMBED, OFFSETS
+    global PROBE, EMBED, OFFSETS, ME
     minor, PROBE, EMBED, OFFSETS = int(sys.argv[1]), *sys.argv[2:5]
     if sys.version_info[:2] != (3, minor):
         command = find_interpreter(minor)
@@ -462,20 +531,22 @@ def main():
             sys.exit(77)
         os.environ["CLEAVE_PYTHON_3_%d" % minor] = shlex.join(command)
         os.execvp(command[0], command + sys.argv)
-    load()
+    load({"--native-cost": 0, "--cost": 10}.get(sys.argv[-1], PYTHON_MAX))
     command = shlex.split(os.environ.get("CLEAVE_PYTHON_3_%d" % minor, "")) or [sys.executable]
-    sys.orig_argv_like = command + sys.argv[:5]
+    ME = command + sys.argv[:5]
     rest = sys.argv[5:]
     if rest == ["--lock"]:
         lock_in_two_orders(None)
     elif rest == ["--lock-gil"]:
         lock_in_two_orders(ctypes.cast(ctypes.pythonapi.PyGILState_Ensure, ctypes.c_void_p))
+    elif rest == ["--sub"]:
+        sub()
     elif rest == ["--end"]:
         end_while_capturing()
-    elif rest == ["--cost"]:
-        def down(n):
-            return down(n - 1) if n else held.probe_cost(100000)
-        print("%.0f ns" % down(8))
+    elif rest in (["--cost"], ["--native-cost"]):
+        print(down(8, lambda: min(held.probe_cost(10000) for _ in range(20))))
+    elif rest == ["--bench"]:
+        bench()
     else:
         unittest.main(argv=[sys.argv[0]] + rest)
 

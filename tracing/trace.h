@@ -37,7 +37,8 @@ const char *clv_action_name(enum clv_action a); /* "alloc"; "other" for OTHER */
 
 /* flags */
 #define CLV_EVENT_IMPLIED 1u /* a FREE_COMPLETED that was recorded as FREE_REQUESTED (clv_history_link) */
-#define CLV_EVENT_LOST 2u    /* a FREE_COMPLETED that was not recorded: a recorder lost events, and something else is there now */
+#define CLV_EVENT_LOST 2u    /* a FREE_COMPLETED that was not recorded: something else is there now. Events were lost, or a
+                                block was told of twice while recording began */
 
 /* 40 bytes: ten million events are 400 MB. */
 struct clv_event_record {

@@ -16,16 +16,18 @@
 extern "C" {
 #endif
 
-/* Starts to record into a .clv file, for `cleave report`, `replay` and `convert`. `settings` is "key:value,..." of the keys
- * that `cleave help settings` lists under recording (NULL: defaults). In `path`, %p is the process's id and %r its rank. Returns 0,
- * -EINVAL with a sentence in `why` (may be NULL; `why_len` bytes): a bad setting, or the negative errno of the file; -EBUSY:
- * this process is recorded already. Heaps that were opened before are recorded from their next request on. */
+/* Starts to record into a .clv file, for `cleave report`, `replay` and `convert`; a file of that name is replaced. In `path`, %p
+ * is the process's id and %r its rank. `settings` is "key:value,..." of the keys that `cleave help settings` lists under
+ * recordings (NULL: defaults). Heaps that are open are recorded with what they hold. Returns 0, or with a sentence in `why` (may
+ * be NULL; `why_len` bytes) -EBUSY: this process is recorded already, -EINVAL: a bad setting or name, -EIO: the file cannot be
+ * written. */
 CLEAVE_API int cleave_trace_start(const char *path, const char *settings, char *why, size_t why_len);
 
-/* What was recorded so far is in the file when this returns; -ETIMEDOUT: it is not after ten seconds. */
+/* What was recorded so far is in the file when this returns 0. -ETIMEDOUT: it is not after ten seconds; -ENOENT: nothing is
+ * recorded. */
 CLEAVE_API int cleave_trace_flush(void);
 
-/* Ends the recording. -ENOENT: there is none. */
+/* Ends the recording, also one that a setting began. -ENOENT: there is none. */
 CLEAVE_API int cleave_trace_stop(void);
 
 /* A moment, with a name: at most 255 bytes of UTF-8 are kept. */

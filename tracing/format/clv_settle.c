@@ -22,14 +22,6 @@ bool clv_pieces_add(struct clv_history *h, struct clv_pieces *p, struct clv_hist
 	return true;
 }
 
-bool clv_history_lost(const struct clv_history *h)
-{
-	for (uint32_t i = 0; i < h->note_count; i++)
-		if (h->notes[i].kind == CLV_EVENT_DROPPED)
-			return true;
-	return false;
-}
-
 static bool no_memory(const char *file, struct clv_error *err)
 {
 	return clv_error_set(err, "%s: out of host memory", file);
@@ -66,8 +58,8 @@ static struct key note_key(const struct clv_history *h, uint32_t i)
 
 /* The indices 0 .. count-1 in the order of their keys, in *order; NULL there if that is how they lie already. Nearly sorted
  * input, as recordings are, costs little more than reading it: only what comes late is sorted, and merged in. */
-static bool find_order(const struct clv_history *h, uint32_t count, struct key (*key_of)(const struct clv_history *, uint32_t),
-		       uint32_t **order)
+static bool find_order(const struct clv_history *h, uint32_t count,
+		       struct key (*key_of)(const struct clv_history *, uint32_t), uint32_t **order)
 {
 	struct key last = {0, 0};
 	uint32_t late_count = 0;
@@ -250,9 +242,9 @@ static bool notes_make_sense(const struct clv_history *h)
 	return true;
 }
 
-bool clv_pieces_settle(struct clv_history *h, struct clv_pieces *p, bool lost, const char *file, struct clv_error *err)
+bool clv_pieces_settle(struct clv_history *h, struct clv_pieces *p, const char *file, struct clv_error *err)
 {
-	if (p->unit == 1 && (!sort_events(h) || (lost && !end_lost_blocks(h))))
+	if (p->unit == 1 && (!sort_events(h) || !end_lost_blocks(h)))
 		return no_memory(file, err);
 	if (p->unit == 1 || p->notes_without_place) {
 		if (!sort_notes(h, p))

@@ -24,6 +24,16 @@
  *
  * Segments are sorted by address, and blocks tile them, so only the gaps between segments are stored. A STATE record
  * begins the state of a device anew; it holds when all the segments and blocks that it announces have been read.
+ *
+ * NOTES are what is no request (src/base/event.h). A whole trace says which event each comes before; those without a device
+ * belong to the first one.
+ *
+ * A recorder (tracing/record) writes the same records while a program runs, with times in ns: a chunk has first the streams,
+ * strings, modules and stacks that are new in it, then the events and notes of each device. Chunks may overlap in time, since
+ * a thread can be interrupted between taking the time and writing it down: readers sort by time, stable, a free before
+ * what else has the same time (clv_settle.c). A failed request is an OOM event and a FAIL note. A file begins with a PROCESS
+ * note, and can begin in the middle: of what was there before, only frees are seen; and a DROPPED note tells of events that are
+ * missing. Native frames are written as module and address in its file; their symbols are looked up afterwards.
  */
 #include "clv.h"
 

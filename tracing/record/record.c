@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES CLV_MIB
+#define BUFFER_BYTES (2 * CLV_MIB)
 #define BUFFER_MIN ((uint64_t)64 * sizeof(union clv_slot) * 2) /* the longest text fits */
 #define BUFFER_MAX CLV_GIB
 #define FLUSH_MS 250u
@@ -45,7 +45,7 @@ static struct {
 	pthread_t thread;
 	_Atomic uint32_t writer_lives; /* futex */
 	struct clv_record_shared shared;
-	struct clv_record_forks *forks; /* shared with children */
+	struct clv_record_forks *forks;  /* shared with children */
 	struct clv_record_config follow; /* what the child of a fork opens with; its texts are the recorder's own */
 	char follow_path[CLV_RECORD_PATH_MAX];
 } recorder;
@@ -106,17 +106,6 @@ static __attribute__((noinline)) uint32_t stack_of_caller(void)
 	return clv_stack_capture(&stack, 1) ? clv_stack_id(&stack) : 0;
 }
 
-/* As much of a text as is kept, and not half a character of UTF-8. */
-static uint32_t text_len(const char *text)
-{
-	size_t len = strnlen(text, CLV_RAW_TEXT_MAX + 1);
-	if (len <= CLV_RAW_TEXT_MAX)
-		return (uint32_t)len;
-	for (len = CLV_RAW_TEXT_MAX; len > CLV_RAW_TEXT_MAX - 4 && ((uint8_t)text[len] & 0xc0) == 0x80; len--)
-		;
-	return (uint32_t)len;
-}
-
 void clv_record_event(const struct clv_record_event *e)
 {
 	uint32_t session = atomic_load_explicit(&recorder.session, memory_order_acquire);
@@ -128,7 +117,7 @@ void clv_record_event(const struct clv_record_event *e)
 		if (!ring)
 			return;
 	}
-	uint32_t len = CLV_UNLIKELY(e->text != NULL) ? text_len(e->text) : 0;
+	uint32_t len = CLV_UNLIKELY(e->text != NULL) ? (uint32_t)clv_record_text_len(e->text, CLV_RAW_TEXT_MAX) : 0;
 	uint64_t slots = 1 + (len + 63) / 64, mask = ring->slot_count - 1;
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	if (CLV_UNLIKELY(head >= ring->look_at))
@@ -214,7 +203,7 @@ static int start_thread(struct clv_writer *w)
 static void reset_shared(void)
 {
 	struct clv_record_shared *s = &recorder.shared;
-	_Atomic uint64_t *const counts[] = {&s->stop_by, &s->homeless, &s->events,  &s->dropped,
+	_Atomic uint64_t *const counts[] = {&s->stop_by, &s->homeless, &s->events, &s->dropped,
 					    &s->bytes,   &s->files,    &s->stacks, &s->threads};
 	_Atomic uint32_t *const words[] = {&s->sleeping, &s->stop, &s->flush_asked, &s->flush_done};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(counts); i++)
@@ -230,7 +219,8 @@ static void before_fork(void)
 	if (recorder.forks && recorder.state == OPEN) {
 		uint64_t n = atomic_load_explicit(&recorder.forks->begun, memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, 0, memory_order_relaxed);
-		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_record_now(), memory_order_relaxed);
+		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_record_now(),
+				      memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->begun, n + 1, memory_order_release);
 	}
 }
@@ -246,7 +236,8 @@ static void after_fork_in_child(void)
 	bool was_open = recorder.state == OPEN;
 	if (recorder.forks && was_open) {
 		uint64_t n = atomic_load_explicit(&recorder.forks->begun, memory_order_relaxed) - 1;
-		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, (uint32_t)getpid(), memory_order_release);
+		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, (uint32_t)getpid(),
+				      memory_order_release);
 	}
 	if (recorder.forks)
 		munmap(recorder.forks, sizeof(*recorder.forks));
@@ -308,7 +299,7 @@ static struct clv_writer *make_writer(const struct clv_record_config *config, co
 	w->config.settings = copy_text(config->settings);
 	w->shared = &recorder.shared;
 	w->forks = recorder.forks;
-	w->polled = clv_record_now();
+	w->begun = w->polled = clv_record_now();
 	atomic_init(&w->file.fd, -1);
 	snprintf(w->file.path, sizeof(w->file.path), "%s", path);
 	return w;
@@ -372,7 +363,8 @@ static bool open_file(const struct clv_record_config *config, const char *path, 
 {
 	reset_shared();
 	if (!recorder.forks) {
-		void *forks = mmap(NULL, sizeof(*recorder.forks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		void *forks =
+			mmap(NULL, sizeof(*recorder.forks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		recorder.forks = forks == MAP_FAILED ? NULL : forks;
 	}
 	struct clv_writer *w = make_writer(config, path);

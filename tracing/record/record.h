@@ -15,8 +15,10 @@
 #include "../../src/base/error.h"
 #include "../../src/base/event.h"
 
+#include <string.h>
+
 struct clv_record_config {
-	const char *path;        /* %p: pid, %r: rank, %h: host, %%: % */
+	const char *path;        /* a pattern (src/base/file_name.h): %p: process id, %r: rank */
 	uint64_t buffer_bytes;   /* of each thread's buffer; 0: a default */
 	uint64_t limit_bytes;    /* of a file; 0: none. Then a new one is begun (PATH.1, ...), of which the last `keep` stay */
 	uint32_t keep;           /* files besides the one that is written; 0: at the limit it ends, and what is lost is counted */
@@ -39,6 +41,17 @@ struct clv_record_event {
 	uint64_t addr, size, a, b;
 	const char *text;
 };
+
+/* The length of a text of which at most `max` bytes are kept, and no half character of UTF-8. */
+static inline size_t clv_record_text_len(const char *text, size_t max)
+{
+	size_t len = strnlen(text, max + 1);
+	if (len <= max)
+		return len;
+	for (len = max; len > 0 && ((uint8_t)text[len] & 0xc0) == 0x80; len--)
+		;
+	return len;
+}
 
 /* Starts. False with `err`: the file cannot be made, or there is a recorder already; nothing is changed then. */
 bool clv_record_open(const struct clv_record_config *config, struct clv_error *err);

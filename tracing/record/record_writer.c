@@ -21,7 +21,7 @@
 #define EVENT_COST 32u         /* bytes that one takes, about; columns are shorter as a rule */
 #define NOTE_COST 64u
 #define RETRY_MS 50u      /* until a disk that took nothing is tried again */
-#define SLOW_MS 100u      /* a disk that takes so long for a chunk is what makes events drop */
+#define SLOW_MS 50u       /* a disk that takes so long for a chunk is what makes events drop */
 #define POLL_MS 1000u     /* between looks for new modules */
 #define FORK_WAIT_MS 500u /* a child that has not told its id by then does not */
 #define DEVICE_MAX 65535
@@ -199,11 +199,8 @@ static void put_drop(struct clv_writer *w, enum clv_drop_cause cause, uint64_t c
 	w->drops_told[cause] += count;
 	atomic_fetch_add_explicit(&w->shared->dropped, count, memory_order_relaxed);
 	put_own(w,
-		(struct clv_raw){.event = CLV_EVENT_DROPPED,
-				 .device = -1,
-				 .time = clv_record_now(),
-				 .size = count,
-				 .a = cause},
+		(struct clv_raw){
+			.event = CLV_EVENT_DROPPED, .device = -1, .time = clv_record_now(), .size = count, .a = cause},
 		thread, NULL);
 }
 
@@ -228,24 +225,25 @@ static void put_process(struct clv_writer *w)
 	char command[1024];
 	struct timespec wall;
 	bool has_rank;
-	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now();
+	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->file.number ? now : w->begun;
 	clock_gettime(CLOCK_REALTIME, &wall);
 	read_command(command, sizeof(command));
 	put_own(w,
 		(struct clv_raw){.event = CLV_EVENT_PROCESS,
 				 .device = -1,
-				 .time = now,
+				 .time = begun,
 				 .addr = (uint64_t)getpid(),
 				 .size = (uint64_t)getppid(),
 				 .a = has_rank ? rank : UINT64_MAX,
-				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec},
+				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec - (now - begun)},
 		0, command);
 	if (w->config.settings)
-		put_own(w, (struct clv_raw){.event = CLV_EVENT_SETTINGS, .device = -1, .time = now}, 0, w->config.settings);
+		put_own(w, (struct clv_raw){.event = CLV_EVENT_SETTINGS, .device = -1, .time = begun}, 0,
+			w->config.settings);
 	for (uint32_t i = 0; i < w->device_count; i++)
 		if (w->devices[i].described) {
 			struct clv_raw again = w->devices[i].description;
-			again.time = now;
+			again.time = begun;
 			put(w, &again, 0, w->devices[i].name);
 		}
 }
@@ -273,7 +271,8 @@ static void pack(struct clv_writer *w, bool plain)
 	w->packed.len += CLV_CHUNK_HEADER;
 	if (plain ? clv_pack_plain(e, &e->chunk, &w->packed) : clv_pack(&w->packer, e, &e->chunk, &w->packed)) {
 		uint8_t *header = w->packed.data + at;
-		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER, e->chunk.len);
+		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER,
+					e->chunk.len);
 	} else {
 		w->packed.len = at;
 	}
@@ -335,7 +334,8 @@ static void say_disk(struct clv_writer *w, int status)
 	char reason[128];
 	atomic_store_explicit(&w->shared->disk_errno, -status, memory_order_relaxed);
 	name_errno(-status, reason, sizeof(reason));
-	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name, reason);
+	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name,
+	    reason);
 }
 
 /* Appends what is packed. False: the disk takes nothing. */
@@ -373,7 +373,8 @@ static bool advance(struct clv_writer *w)
 				return true;
 			if (!w->config.keep) {
 				w->limit_reached = true;
-				say(w, SAY_LIMIT, "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
+				say(w, SAY_LIMIT,
+				    "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
 				    w->file.name, (unsigned long long)w->config.limit_bytes);
 				return true;
 			}
@@ -457,34 +458,42 @@ static void give_back(struct clv_cursor *c)
 	atomic_store_explicit(&c->ring->tail, c->at, memory_order_release);
 }
 
-/* Of what was dropped since the last pass. */
-static void tell_drops(struct clv_writer *w)
+/* What is counted in `drops` and was not told of. */
+static void tell_counted(struct clv_writer *w)
 {
-	enum clv_drop_cause cause = w->stalled ? CLV_DROP_DISK : CLV_DROP_MEMORY;
-	uint64_t total = 0;
-	for (size_t i = 0; i < w->rings.count; i++) {
-		struct clv_ring *ring = w->rings.rings[i];
-		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed), count = now - ring->dropped_told;
-		if (!count)
-			continue;
-		ring->dropped_told = now;
-		total += count;
-		if (w->limit_reached)
-			w->drops[CLV_DROP_LIMIT] += count;
-		else
-			put_drop(w, cause, count, ring->thread);
-	}
-	uint64_t homeless = atomic_exchange_explicit(&w->shared->homeless, 0, memory_order_relaxed);
-	w->drops[CLV_DROP_MEMORY] += homeless;
-	for (int i = 0; i < CLV_DROP_CAUSES && !w->limit_reached; i++)
+	for (int i = 0; i < CLV_DROP_CAUSES; i++)
 		if (w->drops[i] != w->drops_told[i]) {
 			uint64_t count = w->drops[i] - w->drops_told[i];
 			w->drops[i] -= count; /* put_drop() counts it */
 			put_drop(w, i, count, 0);
 		}
+}
+
+/* Of what was dropped since the last pass. */
+static void tell_drops(struct clv_writer *w)
+{
+	enum clv_drop_cause cause = w->limit_reached ? CLV_DROP_LIMIT : w->stalled ? CLV_DROP_DISK : CLV_DROP_MEMORY;
+	uint64_t total = 0;
+	for (size_t i = 0; i < w->rings.count; i++) {
+		struct clv_ring *ring = w->rings.rings[i];
+		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed),
+			 count = now - ring->dropped_told;
+		if (!count)
+			continue;
+		ring->dropped_told = now;
+		total += count;
+		if (w->limit_reached)
+			w->drops[cause] += count;
+		else
+			put_drop(w, cause, count, ring->thread);
+	}
+	w->drops[CLV_DROP_MEMORY] += atomic_exchange_explicit(&w->shared->homeless, 0, memory_order_relaxed);
+	if (!w->limit_reached)
+		tell_counted(w);
 	w->stalled = false;
 	if (total && cause == CLV_DROP_MEMORY)
-		say(w, SAY_SLOW, "recording: events came faster than they can be written; some were dropped, and are counted in %s",
+		say(w, SAY_SLOW,
+		    "recording: events came faster than they can be written; some were dropped, and are counted in %s",
 		    w->file.name);
 }
 
@@ -502,8 +511,8 @@ static void tell_forks(struct clv_writer *w, bool last)
 		if (!pid && !last && now < time + FORK_WAIT_MS * MS)
 			return;
 		if (pid && !w->limit_reached)
-			put_own(w,
-				(struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid}, 0, NULL);
+			put_own(w, (struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid},
+				0, NULL);
 	}
 }
 
@@ -571,11 +580,7 @@ static void finish(struct clv_writer *w)
 		if (good && ended)
 			break;
 		if (good && pass(w, UINT64_MAX)) {
-			if (w->limit_reached) {
-				w->limit_reached = false; /* there is room for this */
-				tell_drops(w);
-				w->limit_reached = true;
-			}
+			tell_counted(w); /* at the limit there is still room for this */
 			end_chunk(w, false);
 			end_file(w);
 			w->rotation = CLV_ROTATE_NOT;

@@ -45,6 +45,7 @@ struct clv_writer {
 	struct clv_record_config config; /* strings are the writer's own */
 	uint32_t session;
 	bool begins_late; /* clv_writer_begin() is for its thread to call */
+	uint64_t begun;   /* ns: since when is recorded */
 	struct clv_record_shared *shared;
 	struct clv_record_forks *forks; /* NULL: there are none */
 	struct clv_record_file file;

@@ -35,11 +35,12 @@ struct packed {
 #define PACKED_MAX                                                                                                     \
 	(sizeof(struct packed) + CLV_STACK_NATIVE_MAX * sizeof(uint64_t) + CLV_STACK_PYTHON_MAX * sizeof(uint32_t))
 
-static struct clv_stack_config config; /* written before `opened`, as the next ones are */
+static struct clv_stack_config config;              /* written before `opened`, as the next ones are */
 static int (*backtrace_of)(void **frames, int max); /* NULL: no native frames */
 static uint64_t own_begin, own_end;
 static struct clv_intern stacks;
 static _Atomic bool opened;
+static _Atomic bool unwound;                                /* libunwind has been at work in this process */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* also while looking for modules */
 static bool tried;                                          /* under it */
 static _Atomic uint64_t lost;
@@ -80,6 +81,16 @@ static void find_own_code(void)
 		}
 }
 
+/* A thread that is not in the child may have held libunwind's locks. A process that has used its GPU, so that there
+ * were stacks, is of no use to CUDA after a fork; one that has not, as those that start workers, has not been in
+ * libunwind either. */
+static void after_fork(void)
+{
+	pthread_mutex_init(&opening, NULL);
+	if (atomic_load_explicit(&unwound, memory_order_relaxed))
+		backtrace_of = NULL;
+}
+
 static bool open_all(const struct clv_stack_config *wanted)
 {
 	config = *wanted;
@@ -97,6 +108,8 @@ static bool open_all(const struct clv_stack_config *wanted)
 		find_own_code();
 	if (config.python_max)
 		clv_python_look(config.say, config.say_arg);
+	if (pthread_atfork(NULL, NULL, after_fork))
+		say("stacks may hang in a child of fork(): out of host memory");
 	return true;
 }
 
@@ -141,6 +154,8 @@ __attribute__((noinline)) size_t clv_stack_capture(struct clv_stack *out, unsign
 	if (!is_open())
 		return 0;
 	if (backtrace_of) {
+		if (CLV_UNLIKELY(!atomic_load_explicit(&unwound, memory_order_relaxed)))
+			atomic_store_explicit(&unwound, true, memory_order_relaxed);
 		/* the first is in this function */
 		unsigned want = 1 + (unsigned)clv_min_u64(skip, OWN_MAX - 1) + config.native_max;
 		if (own_end)

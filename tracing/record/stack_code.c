@@ -40,7 +40,8 @@ int64_t clv_code_offset(const struct clv_python_layout *l, const char *frame, co
 	case CLV_PYTHON_OFFSET_UNITS:
 		return (int64_t)int_at(frame, l->frame_instruction) * 2;
 	default:
-		return (int64_t)((uintptr_t)pointer_at(frame, l->frame_instruction) - (uintptr_t)(code + l->code_bytecode));
+		return (int64_t)((uintptr_t)pointer_at(frame, l->frame_instruction) -
+				 (uintptr_t)(code + l->code_bytecode));
 	}
 }
 
@@ -73,7 +74,8 @@ static int64_t from_lnotab(struct lines t, int64_t line, int64_t offset, const u
 	return line;
 }
 
-/* Pairs of: the length of a range of bytecode in bytes, and its line less that of the range before (signed; -128: it has none). */
+/* Pairs of: the length of a range of bytecode in bytes, and its line less that of the range before (signed; -128: it
+ * has none). */
 static int64_t from_linetable(struct lines t, int64_t line, int64_t offset, const uint8_t **used)
 {
 	int64_t end = 0;
@@ -111,7 +113,8 @@ static int64_t signed_varint(struct lines *t)
 	return v & 1 ? -(int64_t)(v >> 1) : (int64_t)(v >> 1);
 }
 
-/* Entries that begin with a byte of bit 7 set: 4 bits of kind, 3 bits of the length of the range, less 1, in units of 2 bytes. */
+/* Entries that begin with a byte of bit 7 set: 4 bits of kind, 3 bits of the length of the range, less 1, in units of
+ * 2 bytes. */
 static int64_t from_locations(struct lines t, int64_t line, int64_t offset, const uint8_t **used)
 {
 	enum { ONE_LINE = 10, NO_COLUMNS = 13, LONG = 14, NONE = 15 };
@@ -154,7 +157,7 @@ uint32_t clv_code_line(const struct clv_python_layout *l, const char *code, int6
 
 struct text {
 	const char *data;
-	uint64_t len; /* characters */
+	uint64_t len;  /* characters */
 	unsigned kind; /* bytes a character: 1, 2, 4; 0: not readable */
 	bool ascii;
 };
@@ -211,7 +214,8 @@ static size_t to_utf8(uint32_t c, char *out)
 	return more + 1;
 }
 
-size_t clv_code_text(const struct clv_python_layout *l, const char *code, enum clv_code_text which, char *out, size_t room)
+size_t clv_code_text(const struct clv_python_layout *l, const char *code, enum clv_code_text which, char *out,
+		     size_t room)
 {
 	struct text t = text_of(l, code, which);
 	size_t used = 0;
@@ -228,10 +232,15 @@ size_t clv_code_text(const struct clv_python_layout *l, const char *code, enum c
 
 /* ---- contents ---- */
 
+/* CPython keeps the hash of a text once it was asked for, as it was of all names. */
 static uint64_t mix_text(const struct clv_python_layout *l, const char *code, enum clv_code_text which, uint64_t seed)
 {
+	const char *str = pointer_at(code, which == CLV_CODE_FILE ? l->code_filename : l->code_name);
+	int64_t known = str ? signed_at(str, l->text_hash) : 0;
+	if (known != -1)
+		return clv_mix64(seed + (uint64_t)known);
 	struct text t = text_of(l, code, which);
-	return t.kind ? XXH3_64bits_withSeed(t.data, t.len * t.kind, seed + t.kind + t.len) : seed;
+	return t.kind ? XXH3_64bits_withSeed(t.data, t.len * t.kind, seed + t.kind) : seed;
 }
 
 uint64_t clv_code_contents(const struct clv_python_layout *l, const char *code, size_t used)

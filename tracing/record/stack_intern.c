@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * An entry enters the table of hashes by one compare-and-swap, which decides who was first. Then it is given its number: by
- * whoever meets it without one, so that nobody waits for a thread that was interrupted in between. The next place of `by_id` is
- * claimed for it by compare-and-swap. That it is claimed only once follows from an order: the number is written before `count`
- * passes it, and is looked at after `count` was read. A thread that finds place n free for an entry without number has
- * therefore read a count of n, and were the entry at a place before n its number would have been seen.
+ * An entry enters the table of hashes by one compare-and-swap, which decides who was first. Then it is given its
+ * number: by whoever meets it without one, so that nobody waits for a thread that was interrupted in between. The next
+ * place of `by_id` is claimed for it by compare-and-swap. That it is claimed only once follows from an order: the
+ * number is written before `count` passes it, and is looked at after `count` was read. A thread that finds place n free
+ * for an entry without number has therefore read a count of n, and were the entry at a place before n its number would
+ * have been seen.
  */
 #include "stack_intern.h"
 
@@ -72,7 +73,8 @@ static void *take(struct clv_intern *t, size_t size)
 		fresh->older = c;
 		fresh->size = room;
 		atomic_init(&fresh->used, size);
-		if (atomic_compare_exchange_strong_explicit(&t->chunk, &c, fresh, memory_order_acq_rel, memory_order_acquire))
+		if (atomic_compare_exchange_strong_explicit(&t->chunk, &c, fresh, memory_order_acq_rel,
+							    memory_order_acquire))
 			return fresh->bytes;
 		clv_meta_free(fresh);
 	}
@@ -89,12 +91,13 @@ static uint32_t number(struct clv_intern *t, struct clv_intern_entry *e)
 		if (n == t->max)
 			return 0;
 		struct clv_intern_entry *at = NULL;
-		if (!atomic_compare_exchange_strong_explicit(&t->by_id[n], &at, e, memory_order_acq_rel, memory_order_acquire)) {
+		if (!atomic_compare_exchange_strong_explicit(&t->by_id[n], &at, e, memory_order_acq_rel,
+							     memory_order_acquire))
 			atomic_store_explicit(&at->id, n + 1, memory_order_release);
-		} else {
+		else
 			atomic_store_explicit(&e->id, n + 1, memory_order_release);
-		}
-		atomic_compare_exchange_strong_explicit(&t->count, &n, n + 1, memory_order_acq_rel, memory_order_relaxed);
+		atomic_compare_exchange_strong_explicit(&t->count, &n, n + 1, memory_order_acq_rel,
+							memory_order_relaxed);
 	}
 }
 
@@ -113,7 +116,8 @@ uint32_t clv_intern(struct clv_intern *t, uint64_t hash, const void *bytes, size
 		struct clv_intern_entry *e = atomic_load_explicit(slot, memory_order_acquire);
 		if (!e) {
 			/* no more are let in than there are numbers, but for as many as there are threads */
-			if (!mine && clv_intern_count(t) < t->max && (mine = take(t, sizeof(*mine) + len + 1)) != NULL) {
+			if (!mine && clv_intern_count(t) < t->max &&
+			    (mine = take(t, sizeof(*mine) + len + 1)) != NULL) {
 				mine->hash = hash;
 				mine->len = (uint32_t)len;
 				atomic_init(&mine->id, 0);
@@ -122,7 +126,8 @@ uint32_t clv_intern(struct clv_intern *t, uint64_t hash, const void *bytes, size
 			}
 			if (!mine)
 				return 0;
-			if (atomic_compare_exchange_strong_explicit(slot, &e, mine, memory_order_acq_rel, memory_order_acquire))
+			if (atomic_compare_exchange_strong_explicit(slot, &e, mine, memory_order_acq_rel,
+								    memory_order_acquire))
 				return number(t, mine);
 		}
 		if (same(e, hash, bytes, len))

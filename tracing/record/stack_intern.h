@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * stack_intern: a table that gives equal byte strings the same number, from 1 on without a gap. Owns copies of them; nothing is
- * taken out again. Bounded in entries.
+ * stack_intern: a table that gives equal byte strings the same number, from 1 on without a gap. Owns copies of them;
+ * nothing is taken out again. Bounded in entries.
  *
- * Thread-safety: lock-free but for host memory, of which a chunk is taken for every few hundred entries; opening and closing
- * are the owner's.
+ * Thread-safety: lock-free but for host memory, of which a chunk is taken for every few hundred entries; opening and
+ * closing are the owner's.
  */
 #ifndef CLV_STACK_INTERN_H
 #define CLV_STACK_INTERN_H

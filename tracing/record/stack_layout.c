@@ -5,7 +5,7 @@
 
 /* What has not changed in all these versions, on machines of 64 bits. */
 #define COMMON                                                                                                         \
-	.object_type = 8, .bytes_len = 16, .bytes_data = 32, .text_len = 16, .text_state = 32
+	.object_type = 8, .bytes_len = 16, .bytes_data = 32, .text_len = 16, .text_hash = 24, .text_state = 32
 #define CODE_TO_3_10                                                                                                   \
 	.code_filename = 104, .code_name = 112, .code_lines = 120, .code_firstlineno = 40, .code_size = 176
 #define CODE_FROM_3_11 .code_filename = 112, .code_name = 120, .code_lines = 136
@@ -36,7 +36,7 @@ static const struct clv_python_layout known[] = {
 #define FREE_THREADED 2u
 #define FINALIZING 4u
 
-/* Where in _Py_DebugOffsets, an array of 64-bit numbers, the groups begin that are read here. Versions insert numbers. */
+/* Where in _Py_DebugOffsets, an array of 64-bit numbers, the groups begin that are read here. Versions insert some. */
 struct groups {
 	unsigned minor;
 	uint8_t thread, frame, code, object, bytes, text;
@@ -45,6 +45,7 @@ struct groups {
 static const struct groups published_groups[] = {
 	{.minor = 13, .thread = 19, .frame = 28, .code = 34, .object = 44, .bytes = 64, .text = 67},
 	{.minor = 14, .thread = 22, .frame = 31, .code = 39, .object = 50, .bytes = 74, .text = 77},
+	{.minor = 15, .thread = 22, .frame = 39, .code = 47, .object = 58, .bytes = 86, .text = 89},
 };
 
 static uint64_t number_at(const void *published, unsigned index)
@@ -54,47 +55,51 @@ static uint64_t number_at(const void *published, unsigned index)
 	return v;
 }
 
-static bool plausible(const struct clv_python_layout *l)
+/* An offset; what is none makes *ok false. Only what stands first in a structure may be at 0. */
+static uint16_t offset_at(const void *published, unsigned index, bool may_be_first, bool *ok)
 {
-	/* everything but what may be at the beginning */
-	return l->runtime_finalizing && l->thread_frame && l->frame_previous && l->frame_instruction && l->frame_owner &&
-	       l->code_filename && l->code_name && l->code_lines && l->code_firstlineno && l->code_version &&
-	       l->code_bytecode > l->code_version && l->object_type && l->bytes_len && l->bytes_data && l->text_len &&
-	       l->text_state && l->ascii_data;
+	uint64_t v = number_at(published, index);
+	if (v > INT16_MAX || (v == 0 && !may_be_first))
+		*ok = false;
+	return (uint16_t)v;
 }
 
 /* The parts of a group stand in the order of the structures in pycore_runtime.h and pycore_debug_offsets.h. */
 static bool read_published(const struct groups *g, const void *published, struct clv_python_layout *l)
 {
-	uint64_t ascii = number_at(published, g->text + 3);
+	bool ok = true;
+#define AT(index) offset_at(published, index, false, &ok)
 	*l = (struct clv_python_layout){
 		.minor = g->minor,
 		.instruction = CLV_PYTHON_POINTER,
 		.lines = CLV_PYTHON_LOCATIONS,
 		.owners = 3, /* of a thread, a generator, a frame object */
-		.runtime_finalizing = (uint16_t)number_at(published, FINALIZING),
-		.thread_frame = (uint16_t)number_at(published, g->thread + 4),
-		.frame_previous = (uint16_t)number_at(published, g->frame + 1),
-		.frame_code = (uint16_t)number_at(published, g->frame + 2),
-		.frame_instruction = (uint16_t)number_at(published, g->frame + 3),
-		.frame_owner = (uint16_t)number_at(published, g->frame + 5),
-		.code_filename = (uint16_t)number_at(published, g->code + 1),
-		.code_name = (uint16_t)number_at(published, g->code + 2),
-		.code_lines = (uint16_t)number_at(published, g->code + 4),
-		.code_firstlineno = (uint16_t)number_at(published, g->code + 5),
-		.code_bytecode = (uint16_t)number_at(published, g->code + 9),
-		.code_size = (uint16_t)number_at(published, g->code + 9),
-		.code_version = (uint16_t)(number_at(published, g->code + 7) - 4), /* before the names of locals */
-		.object_type = (uint16_t)number_at(published, g->object + 1),
-		.bytes_len = (uint16_t)number_at(published, g->bytes + 1),
-		.bytes_data = (uint16_t)number_at(published, g->bytes + 2),
-		.text_state = (uint16_t)number_at(published, g->text + 1),
-		.text_len = (uint16_t)number_at(published, g->text + 2),
-		.ascii_data = (uint16_t)ascii,
-		.text_data = (uint16_t)(ascii + 16), /* the length of a copy as UTF-8 and its address */
-		.text_size = (uint16_t)(ascii + 24), /* and for other forms the address of the characters */
+		.runtime_finalizing = AT(FINALIZING),
+		.thread_frame = AT(g->thread + 4),
+		.frame_previous = AT(g->frame + 1),
+		.frame_code = offset_at(published, g->frame + 2, true, &ok),
+		.frame_instruction = AT(g->frame + 3),
+		.frame_owner = AT(g->frame + 5),
+		.code_filename = AT(g->code + 1),
+		.code_name = AT(g->code + 2),
+		.code_lines = AT(g->code + 4),
+		.code_firstlineno = AT(g->code + 5),
+		.code_bytecode = AT(g->code + 9),
+		.code_size = AT(g->code + 9),
+		.code_version = AT(g->code + 7), /* of the names of locals, before which it stands */
+		.object_type = AT(g->object + 1),
+		.bytes_len = AT(g->bytes + 1),
+		.bytes_data = AT(g->bytes + 2),
+		.text_state = AT(g->text + 1),
+		.text_len = AT(g->text + 2),
+		.ascii_data = AT(g->text + 3),
 	};
-	return plausible(l);
+#undef AT
+	l->code_version -= 4;
+	l->text_hash = l->text_len + 8;
+	l->text_data = l->ascii_data + 16; /* the length of a copy as UTF-8 and its address */
+	l->text_size = l->ascii_data + 24; /* and for other forms the address of the characters */
+	return ok;
 }
 
 bool clv_python_layout(unsigned minor, const void *published, struct clv_python_layout *out, const char **why)

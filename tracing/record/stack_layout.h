@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * stack_layout: where CPython keeps what a Python stack is made of: byte offsets in its structures, for each version from 3.9 to
- * 3.14. Those of 3.9 to 3.12 are a table; scripts/python_offsets computes it anew from CPython's headers. From 3.13 on CPython
- * publishes its own at the beginning of _PyRuntime, and the table has only what is missing there. Owns nothing.
+ * stack_layout: where CPython keeps what a Python stack is made of: byte offsets in its structures, for each version
+ * from 3.9 to 3.15. Those of 3.9 to 3.12 are a table; scripts/python_offsets computes it anew from CPython's headers.
+ * From 3.13 on CPython publishes its own at the beginning of _PyRuntime, and the table has only what is missing there.
+ * Owns nothing.
  */
 #ifndef CLV_STACK_LAYOUT_H
 #define CLV_STACK_LAYOUT_H
@@ -46,6 +47,7 @@ enum clv_python_lines {
 	X(bytes_len)                                                                                                   \
 	X(bytes_data)                                                                                                  \
 	X(text_len)                                                                                                    \
+	X(text_hash)          /* of the characters; -1: not known yet */                                               \
 	X(text_state)         /* 2 bits, the kind in 3, compact in 1, ascii in 1 */
 
 struct clv_python_layout {
@@ -59,8 +61,8 @@ struct clv_python_layout {
 #undef X
 };
 
-/* The offsets of this version; `published`: the beginning of _PyRuntime, at least CLV_PYTHON_PUBLISHED_BYTES of it. False, and
- * a few words on why: the version is not known, or publishes what makes no sense, or has no GIL. */
+/* The offsets of this version; `published`: the beginning of _PyRuntime, at least CLV_PYTHON_PUBLISHED_BYTES of it.
+ * False, and a few words on why: the version is not known, or publishes what makes no sense, or has no GIL. */
 #define CLV_PYTHON_PUBLISHED_BYTES 768u
 bool clv_python_layout(unsigned minor, const void *published, struct clv_python_layout *out, const char **why);
 

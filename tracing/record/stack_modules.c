@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A module that was unloaded and is loaded again elsewhere is another entry; at the same place it is the same one, and then what
- * lay there meanwhile is taken for the later one. Such a program is rare, and its stacks are read with the wrong symbols, not lost.
+ * A module that was unloaded and is loaded again elsewhere is another entry; at the same place it is the same one, and
+ * then what lay there meanwhile is taken for the later one. Such a program is rare, and its stacks are read with the
+ * wrong symbols, not lost.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dl_iterate_phdr */
@@ -22,13 +23,14 @@ struct record {
 };
 
 struct look {
-	bool first; /* the program itself */
+	bool first; /* the program itself is next */
 	bool changed;
+	unsigned long long adds, subs; /* as the dynamic linker counts */
 	struct record record;
 };
 
 static struct clv_intern modules;
-static unsigned long long seen_adds, seen_subs; /* of the one thread that looks */
+static unsigned long long seen_adds, seen_subs; /* when it was last looked through to the end, by the one thread that looks */
 static struct look look;
 
 bool clv_modules_open(void)
@@ -50,14 +52,26 @@ static void find_build_id(const char *note, size_t len, struct clv_stack_module 
 		if (name > len - sizeof(head) || desc > len - sizeof(head) - name)
 			return;
 		const char *text = note + sizeof(head);
-		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof("GNU") && memcmp(text, "GNU", sizeof("GNU")) == 0 &&
-		    head.n_descsz <= CLV_STACK_BUILD_ID_MAX) {
+		if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof("GNU") &&
+		    memcmp(text, "GNU", sizeof("GNU")) == 0 && head.n_descsz <= CLV_STACK_BUILD_ID_MAX) {
 			m->build_id_len = head.n_descsz;
 			memcpy(m->build_id, text + name, head.n_descsz);
 		}
 		note += sizeof(head) + name + desc;
 		len -= sizeof(head) + name + desc;
 	}
+}
+
+static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) *part)
+{
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_LOAD && (p->p_flags & PF_R) && part->p_vaddr >= p->p_vaddr &&
+		    part->p_vaddr - p->p_vaddr <= p->p_filesz &&
+		    part->p_memsz <= p->p_filesz - (part->p_vaddr - p->p_vaddr))
+			return true;
+	}
+	return false;
 }
 
 static void set_path(struct record *r, const struct dl_phdr_info *info, bool program)
@@ -80,22 +94,24 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *arg)
 		return 1;
 	l->first = false;
 	l->changed = true;
-	seen_adds = info->dlpi_adds;
-	seen_subs = info->dlpi_subs;
+	l->adds = info->dlpi_adds;
+	l->subs = info->dlpi_subs;
 	memset(r, 0, sizeof(r->module));
 	r->module.bias = info->dlpi_addr;
 	set_path(r, info, program);
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_NOTE)
-			find_build_id((const char *)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, info->dlpi_phdr[i].p_memsz,
-				      &r->module);
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_NOTE && is_loaded(info, p))
+			find_build_id((const char *)info->dlpi_addr + p->p_vaddr, p->p_memsz, &r->module);
+	}
 	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X))
 			continue;
 		r->module.begin = info->dlpi_addr + p->p_vaddr;
 		r->module.end = r->module.begin + p->p_memsz;
-		clv_intern(&modules, clv_mix64(r->module.begin) ^ r->module.end, r, sizeof(r->module) + strlen(r->path) + 1);
+		clv_intern(&modules, clv_mix64(r->module.begin) ^ r->module.end, r,
+			   sizeof(r->module) + strlen(r->path) + 1);
 	}
 	return 0;
 }
@@ -105,6 +121,10 @@ bool clv_modules_look(void)
 	look.first = true;
 	look.changed = false;
 	dl_iterate_phdr(note_module, &look);
+	if (look.changed) {
+		seen_adds = look.adds;
+		seen_subs = look.subs;
+	}
 	return look.changed;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * stack_modules: which files have code in this process, and where. Owns the table of modules seen so far, those that are gone
- * included.
+ * stack_modules: which files have code in this process, and where. Owns the table of modules seen so far, those that
+ * are gone included.
  *
  * Thread-safety: clv_modules_look() by one thread at a time; the table's readers from any thread.
  */

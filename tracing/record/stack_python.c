@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cache: (code object, instruction) to the id of a frame, for all threads, of a fixed size; what is new takes the place of what
- * was there. Each entry is a sequence lock: odd while it is written; a reader whose entry changed meanwhile, and a writer that finds
- * another at work, do without it.
+ * The cache: (code object, instruction) to the id of a frame, for all threads, of a fixed size; what is new takes the
+ * place of what was there. Each entry is a sequence lock: odd while it is written; a reader whose entry changed
+ * meanwhile, and a writer that finds another at work, do without it.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dl_iterate_phdr */
@@ -78,23 +78,27 @@ static int note_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct library *lib = arg;
 	const char *name = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-	if (!name || strncmp(name, "/libpython3.", strlen("/libpython3.")) != 0 || strlen(info->dlpi_name) >= TEXT_MAX ||
-	    strcmp(name, "/libpython3.so") == 0)
+	if (!name || strncmp(name, "/libpython3.", strlen("/libpython3.")) != 0 ||
+	    strlen(info->dlpi_name) >= TEXT_MAX || strcmp(name, "/libpython3.so") == 0)
 		return 0;
 	memcpy(lib->path, info->dlpi_name, strlen(info->dlpi_name) + 1);
 	return 1;
 }
 
-/* RTLD_DEFAULT also if there is none. */
+/* The library is never unloaded then, since threads may be in it. RTLD_DEFAULT: it is the program, or there is none. */
 static void *handle_of_python(void)
 {
 	static struct library lib; /* of the one thread that looks */
-	if (dlsym(RTLD_DEFAULT, "Py_GetVersion"))
-		return RTLD_DEFAULT;
+	Dl_info info;
+	void *symbol = dlsym(RTLD_DEFAULT, "Py_GetVersion"), *handle = NULL;
 	lib.path[0] = '\0';
-	dl_iterate_phdr(note_library, &lib);
-	/* The handle is kept: it is one more reference, and the library stays. */
-	return lib.path[0] ? dlopen(lib.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_LOCAL) : RTLD_DEFAULT;
+	if (!symbol)
+		dl_iterate_phdr(note_library, &lib);
+	else if (dladdr(symbol, &info) && info.dli_fname && strlen(info.dli_fname) < sizeof(lib.path))
+		memcpy(lib.path, info.dli_fname, strlen(info.dli_fname) + 1);
+	if (lib.path[0])
+		handle = dlopen(lib.path, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+	return handle ? handle : RTLD_DEFAULT;
 }
 
 static size_t basicsize(const char *type)
@@ -104,7 +108,7 @@ static size_t basicsize(const char *type)
 	return v;
 }
 
-/* Types that are as large as they should be: a build with other structures (Py_TRACE_REFS, a fork of CPython) is noticed. */
+/* Types are as large as they should be, so that a build with other structures (Py_TRACE_REFS, a fork) is noticed. */
 static bool types_agree(void *handle, const struct clv_python_layout *l)
 {
 	const char *type = dlsym(handle, "PyType_Type"), *code = dlsym(handle, "PyCode_Type");
@@ -154,7 +158,8 @@ void clv_python_look(clv_stack_say *say, void *arg)
 	}
 	char text[256];
 	refused = true;
-	snprintf(text, sizeof(text), "stacks have no Python frames: this is Python %.*s, and %s", (int)strcspn(version, " "), version, why);
+	snprintf(text, sizeof(text), "stacks have no Python frames: this is Python %.*s, and %s",
+		 (int)strcspn(version, " "), version, why);
 	if (say)
 		say(arg, text);
 }
@@ -185,7 +190,8 @@ static void remember(struct cache_entry *e, const char *code, int64_t offset, si
 {
 	uint32_t seq = atomic_load_explicit(&e->sequence, memory_order_relaxed);
 	if ((seq & 1) || used > UINT32_MAX ||
-	    !atomic_compare_exchange_strong_explicit(&e->sequence, &seq, seq + 1, memory_order_acq_rel, memory_order_relaxed))
+	    !atomic_compare_exchange_strong_explicit(&e->sequence, &seq, seq + 1, memory_order_acq_rel,
+						     memory_order_relaxed))
 		return;
 	/* release: who sees one of these also sees the odd number, or one after it */
 	atomic_store_explicit(&e->frame, frame, memory_order_release);
@@ -222,7 +228,8 @@ static uint32_t recall(const struct cache_entry *e, const char *code, int64_t of
 	uint64_t contents = atomic_load_explicit(&e->contents, memory_order_acquire);
 	bool same = atomic_load_explicit(&e->code, memory_order_acquire) == (uintptr_t)code &&
 		    atomic_load_explicit(&e->offset, memory_order_acquire) == offset;
-	if (!same || (seq & 1) || atomic_load_explicit(&e->sequence, memory_order_relaxed) != seq || version != version_of(code))
+	if (!same || (seq & 1) || atomic_load_explicit(&e->sequence, memory_order_relaxed) != seq ||
+	    version != version_of(code))
 		return 0;
 	return version || contents == clv_code_contents(&python.layout, code, used) ? frame : 0;
 }
@@ -236,7 +243,7 @@ static uint32_t frame_id(const char *code, int64_t offset)
 
 /* ---- the chain ---- */
 
-/* An object's address; low bits are tags of 3.14. */
+/* An object's address; low bits are tags, from 3.14 on. */
 static const char *object_at(const char *p)
 {
 	uintptr_t v;
