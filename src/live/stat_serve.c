@@ -125,7 +125,8 @@ void clv_stat_serve(const struct clv_live *live)
 	static struct clv_service_config config = {.thread_name = "cleave-stat",
 						   .patience_ms = &clv_stat_patience_ms,
 						   .serve = serve,
-						   .turn_away = turn_away};
+						   .turn_away = turn_away,
+						   .lasting = true};
 	char name[CLV_STAT_NAME];
 	uint64_t start;
 	if (atomic_load(&service.up))
