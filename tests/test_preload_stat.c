@@ -168,12 +168,10 @@ START_TEST(numbers)
 					    "stranded: stream",
 					    "  pair ",
 					    "3 allocations (0/s), 1 frees (0/s), 1 failures",
-					    "last failure, 0 s ago: Cleave could not serve"};
+					    " s ago: Cleave could not serve a request of 953.7 MiB"};
 	ck_assert_msg(!strncmp(r.out, what, strlen(what)), "%s", r.out);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(parts); i++)
-		ck_assert_msg(strstr(r.out, parts[i]) || !strncmp(parts[i], "last", 4), "no '%s' in\n%s", parts[i],
-			      r.out);
-	ck_assert_ptr_nonnull(strstr(r.out, " s ago: Cleave could not serve a request of 953.7 MiB"));
+		ck_assert_msg(strstr(r.out, parts[i]) != NULL, "no '%s' in\n%s", parts[i], r.out);
 	end(&p);
 }
 END_TEST
