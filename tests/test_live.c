@@ -299,7 +299,7 @@ END_TEST
 static void *ask_often(void *arg)
 {
 	(void)arg;
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct clv_stat_sample s = answer_to(CLV_STAT_ASK);
 		clv_stat_sample_free(&s);
 	}
