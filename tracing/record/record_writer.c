@@ -24,7 +24,6 @@
 #define SLOW_MS 50u       /* a disk that takes so long for a chunk is what makes events drop */
 #define POLL_MS 1000u     /* between looks for new modules */
 #define FORK_WAIT_MS 500u /* a child that has not told its id by then does not */
-#define DEVICE_MAX 65535
 
 struct clv_writer_device {
 	int device;
@@ -155,9 +154,11 @@ static bool is_request(const struct clv_raw *raw)
 	return raw->event == CLV_EVENT_ALLOC || raw->event == CLV_EVENT_FREE || raw->event == CLV_EVENT_FAIL;
 }
 
-/* Readers refuse addresses that cannot be, so they must not get them. */
+/* Readers refuse what cannot be, so they must not get it. */
 static bool makes_sense(const struct clv_raw *raw)
 {
+	if (raw->device > CLV_DEVICE_MAX)
+		return false;
 	if (raw->event == CLV_EVENT_FAIL || !is_request(raw))
 		return true;
 	return raw->addr <= INT64_MAX && raw->size <= INT64_MAX && raw->addr + raw->size <= INT64_MAX;
