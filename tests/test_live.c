@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -298,7 +299,7 @@ END_TEST
 static void *ask_often(void *arg)
 {
 	(void)arg;
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct clv_stat_sample s = answer_to(CLV_STAT_ASK);
 		clv_stat_sample_free(&s);
 	}
@@ -321,14 +322,19 @@ END_TEST
 
 /* ---- who asks badly ---- */
 
-static int connected(void)
+static socklen_t own_address(struct sockaddr_un *out)
 {
-	struct sockaddr_un address;
 	char name[CLV_STAT_NAME];
 	uint64_t begun;
 	ck_assert(clv_stat_start_of("self", &begun));
 	clv_stat_name(name, (long)getpid(), begun);
-	socklen_t len = clv_service_address(name, &address);
+	return clv_service_address(name, out);
+}
+
+static int connected(void)
+{
+	struct sockaddr_un address;
+	socklen_t len = own_address(&address);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, len), 0);
 	return fd;
@@ -561,6 +567,115 @@ END_TEST
 
 /* ---- answers that are not whole ---- */
 
+/* What a process may reply, and what is said of it. */
+static const struct reply_case {
+	struct clv_stat_reply reply;
+	size_t len;    /* of the packet; 0: it hangs up */
+	size_t memory; /* bytes of memory that come with it, all of 0; 0: none does */
+	enum clv_exit status;
+	const char *says;
+} replies[] = {
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION + 1, CLV_STAT_GIVEN}},
+	 sizeof(struct clv_stat_reply),
+	 0,
+	 CLV_EXIT_USAGE,
+	 "another version"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION + 1, 77}},
+	 sizeof(struct clv_stat_head),
+	 0,
+	 CLV_EXIT_USAGE,
+	 "another version"},
+	{{{CLV_STAT_MAGIC + 1, CLV_STAT_VERSION, 0}}, sizeof(struct clv_stat_reply), 0, CLV_EXIT_USAGE, "not Cleave's"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, 0}}, 3, 0, CLV_EXIT_USAGE, "not Cleave's"},
+	{{{0}}, 0, 0, CLV_EXIT_FAILED, "has hung up"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_OTHER_USER}},
+	 sizeof(struct clv_stat_reply),
+	 0,
+	 CLV_EXIT_USAGE,
+	 "another user"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_BAD_REQUEST}, "9.9"},
+	 sizeof(struct clv_stat_reply),
+	 0,
+	 CLV_EXIT_USAGE,
+	 "(Cleave 9.9) does not understand"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_NO_MEMORY}, .why = EMFILE},
+	 sizeof(struct clv_stat_reply),
+	 0,
+	 CLV_EXIT_FAILED,
+	 "Too many open files"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_GIVEN}, .bytes = 100},
+	 sizeof(struct clv_stat_reply),
+	 0,
+	 CLV_EXIT_USAGE,
+	 "makes no sense"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_GIVEN}, .bytes = 1ull << 62},
+	 sizeof(struct clv_stat_reply),
+	 8,
+	 CLV_EXIT_USAGE,
+	 "makes no sense"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_GIVEN}, .bytes = 100},
+	 sizeof(struct clv_stat_reply),
+	 60,
+	 CLV_EXIT_USAGE,
+	 "cut off"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_GIVEN}, .bytes = 100},
+	 sizeof(struct clv_stat_reply),
+	 100,
+	 CLV_EXIT_USAGE,
+	 "none of Cleave's"},
+	{{{CLV_STAT_MAGIC, CLV_STAT_VERSION, CLV_STAT_GIVEN}, .bytes = 20000},
+	 sizeof(struct clv_stat_reply),
+	 20000,
+	 CLV_EXIT_USAGE,
+	 "none of Cleave's"},
+};
+
+static void *reply_to_each(void *listening)
+{
+	for (size_t i = 0; i < CLV_ARRAY_LEN(replies); i++) {
+		char request[64], control[CMSG_SPACE(sizeof(int))] = "";
+		struct clv_stat_reply reply = replies[i].reply;
+		struct iovec data = {.iov_base = &reply, .iov_len = replies[i].len};
+		struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1};
+		int fd = accept(*(const int *)listening, NULL, NULL), memory = -1;
+		ck_assert_int_gt(recv(fd, request, sizeof(request), 0), 0);
+		if (replies[i].memory) {
+			memory = memfd_create("test", 0);
+			ck_assert_int_eq(ftruncate(memory, (off_t)replies[i].memory), 0);
+			m.msg_control = control;
+			m.msg_controllen = sizeof(control);
+			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+			c->cmsg_level = SOL_SOCKET;
+			c->cmsg_type = SCM_RIGHTS;
+			c->cmsg_len = CMSG_LEN(sizeof(int));
+			memcpy(CMSG_DATA(c), &memory, sizeof(int));
+		}
+		if (replies[i].len)
+			ck_assert_int_eq(sendmsg(fd, &m, 0), (ssize_t)replies[i].len);
+		close(fd);
+		close(memory);
+	}
+	return NULL;
+}
+
+START_TEST(replies_that_are_none)
+{
+	struct sockaddr_un address;
+	pthread_t thread;
+	socklen_t len = own_address(&address);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, len), 0);
+	ck_assert_int_eq(listen(fd, 4), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, reply_to_each, &fd), 0);
+	for (size_t i = 0; i < CLV_ARRAY_LEN(replies); i++) {
+		const char *is = refusal(getpid(), replies[i].status);
+		ck_assert_msg(strstr(is, replies[i].says) != NULL, "%zu: %s", i, is);
+	}
+	pthread_join(thread, NULL);
+	close(fd);
+}
+END_TEST
+
 START_TEST(answers_cut_off_and_changed)
 {
 	size_t len;
@@ -584,7 +699,7 @@ START_TEST(answers_cut_off_and_changed)
 	memcpy(copy, answer, len);
 	memset(copy + len, 0, 8);
 	ck_assert(!clv_stat_view(copy, len + 8, &view, NULL));
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < 5000; i++) {
 		memcpy(copy, answer, len);
 		for (unsigned n = 1 + (unsigned)clv_rng_below(&rng, 4); n; n--)
 			copy[clv_rng_below(&rng, len)] = (char)clv_rng_next(&rng);
@@ -653,4 +768,5 @@ END_TEST
 
 CHECK_MAIN("live", what_is_told, trims, snapshots, snapshots_that_make_no_sense, hundreds_of_requests, several_at_once,
 	   garbage, silence, answers_that_nobody_takes, other_users, signals_are_the_programs, the_child_of_a_fork,
-	   switched_off, who_is_not_there, an_impostor, answers_cut_off_and_changed, no_host_memory, rates)
+	   switched_off, who_is_not_there, an_impostor, replies_that_are_none, answers_cut_off_and_changed,
+	   no_host_memory, rates)

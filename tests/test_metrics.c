@@ -213,10 +213,10 @@ START_TEST(names_that_need_quotes)
 {
 	live_open("");
 	uint64_t id;
-	const cleave_reservation r = {.bytes = CLV_MIB, .count = 1, .name = "a\"b\\c\nd"};
+	const cleave_reservation r = {.bytes = CLV_MIB, .count = 1, .name = "a\"b\\c\n1"};
 	ck_assert_int_eq(cleave_reserve(live.heap, 0, &r, &id), 0);
 	struct metrics m = printed(-1);
-	ck_assert_double_eq(value_of(&m, "cleave_reservation_bytes", "{device=\"0\",class=\"a\\\"b\\\\c\\nd\"}"),
+	ck_assert_double_eq(value_of(&m, "cleave_reservation_bytes", "{device=\"0\",class=\"a\\\"b\\\\c\\n1\"}"),
 			    CLV_MIB);
 }
 END_TEST

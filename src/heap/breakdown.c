@@ -121,7 +121,8 @@ static void sort_held(const struct clv_arena *a, struct clv_breakdown *out)
 	out->held = a->held;
 }
 
-bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, cleave_reservation_stats *rows, size_t room)
+bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, cleave_reservation_stats *rows,
+		    size_t room)
 {
 	memset(out, 0, sizeof(*out));
 	struct clv_arena *a = device >= 0 && device < heap->devices
@@ -142,7 +143,8 @@ bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, c
 	out->failures_refused = a->failures_refused;
 	out->failure = a->failure;
 	out->failed_ns = a->failed_ns;
-	for (const struct clv_reservation *r = a->reserves ? a->reserves->first : NULL; r; r = r->next, out->reservations++)
+	for (const struct clv_reservation *r = a->reserves ? a->reserves->first : NULL; r;
+	     r = r->next, out->reservations++)
 		if (out->reservations < room)
 			rows[out->reservations] = r->stats;
 	pthread_mutex_unlock(&a->lock);

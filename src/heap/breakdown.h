@@ -54,6 +54,7 @@ struct clv_heap_state {
 
 /* False, and all is 0: the device has not been used. The first `room` reservations are written to `rows`, which may be NULL if
  * room is 0. */
-bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, cleave_reservation_stats *rows, size_t room);
+bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, cleave_reservation_stats *rows,
+		    size_t room);
 
 #endif

@@ -143,15 +143,15 @@ static void *run(void *service)
 {
 	struct clv_service *s = service;
 	bool starved = false;
+	bool goes_on;
 	do {
 		while (step(s, &starved))
 			;
 		for (unsigned i = 0; i < CLV_SERVICE_CONNECTIONS; i++)
 			close_of(&s->connections[i].fd);
 		s->fd = -1; /* whoever closed it closed the socket; the number may be another file's by now */
-		if (s->config->work)
-			listen_at(s, NULL);
-	} while (s->config->work);
+		goes_on = s->config->lasting && listen_at(s, NULL);
+	} while (goes_on || s->config->work);
 	atomic_store(&s->up, false); /* to be started anew */
 	return NULL;
 }

@@ -21,13 +21,14 @@
 #define CLV_SERVICE_CONNECTIONS 8u /* at a time; the others wait their turn */
 
 struct clv_service_config {
-	const char *thread_name;             /* at most 15 characters */
-	const int *patience_ms;              /* how long a connection may say nothing */
-	bool (*serve)(void *arg, int fd);    /* a packet is there. False: the connection is of no use any more */
+	const char *thread_name;              /* at most 15 characters */
+	const int *patience_ms;               /* how long a connection may say nothing */
+	bool (*serve)(void *arg, int fd);     /* a packet is there. False: the connection is of no use any more */
 	void (*turn_away)(void *arg, int fd); /* tells a process of another user; must not wait */
-	/* May be NULL: what there is to do besides. Called whenever the thread wakes; returns after how many milliseconds it
-	 * wants to be called again, -1: not before something happens. Such a thread goes on when the socket is gone, and makes
-	 * it anew if it can. */
+	/* The socket is made anew when the program has closed it; else the thread ends, and can be started again. */
+	bool lasting;
+	/* May be NULL: what there is to do besides, with a socket or without. Called whenever the thread wakes; returns after
+	 * how many milliseconds it wants to be called again, -1: not before something happens. */
 	int (*work)(void *arg);
 	void *arg;
 };
@@ -36,9 +37,9 @@ struct clv_service {
 	const struct clv_service_config *config;
 	struct sockaddr_un address;
 	socklen_t address_len; /* 0: no socket */
-	_Atomic bool up; /* the thread runs */
-	_Atomic int fd;  /* it listens there; -1: nowhere */
-	dev_t dev;       /* which socket it is: programs close descriptors that are not theirs */
+	_Atomic bool up;       /* the thread runs */
+	_Atomic int fd;        /* it listens there; -1: nowhere */
+	dev_t dev;             /* which socket it is: programs close descriptors that are not theirs */
 	ino_t ino;
 	struct clv_service_connection {
 		_Atomic int fd; /* -1: none */
@@ -48,7 +49,7 @@ struct clv_service {
 
 #define CLV_SERVICE_INIT                                                                                               \
 	{                                                                                                              \
-		.fd = -1, .connections = {[0 ... CLV_SERVICE_CONNECTIONS - 1] = {.fd = -1}}                            \
+		.fd = -1, .connections = { [0 ... CLV_SERVICE_CONNECTIONS - 1] = {.fd = -1} }                          \
 	}
 
 /* Binds the socket to an abstract name (NULL: there is to be none) and starts the thread, if it does not run. Where there can be

@@ -9,6 +9,7 @@
 #include "../host/meta.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@ int clv_stat_patience_ms = 2000;
 
 static struct clv_service service = CLV_SERVICE_INIT;
 static struct clv_live asked; /* about this heap */
+static _Atomic bool ending;   /* the process: its driver may be gone any moment */
 
 /* False: the connection is of no use any more. Whoever asks has read the last reply, so one always finds room. */
 static bool send_reply(int fd, struct clv_stat_reply *reply, int memory)
@@ -99,7 +101,7 @@ static bool serve(void *unused, int fd)
 	(void)unused;
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
-	if (n == 0)
+	if (n == 0 || atomic_load(&ending))
 		return false;
 	if (n == (ssize_t)sizeof(request) && request.head.magic == CLV_STAT_MAGIC &&
 	    request.head.version == CLV_STAT_VERSION && request.head.what < CLV_STAT_OPS)
@@ -117,7 +119,7 @@ static void turn_away(void *unused, int fd)
 static int write_metrics(void *unused)
 {
 	(void)unused;
-	return clv_metrics_work(&asked);
+	return atomic_load(&ending) ? -1 : clv_metrics_work(&asked);
 }
 
 void clv_stat_serve(const struct clv_live *live)
@@ -125,11 +127,14 @@ void clv_stat_serve(const struct clv_live *live)
 	static struct clv_service_config config = {.thread_name = "cleave-stat",
 						   .patience_ms = &clv_stat_patience_ms,
 						   .serve = serve,
-						   .turn_away = turn_away};
+						   .turn_away = turn_away,
+						   .lasting = true};
 	char name[CLV_STAT_NAME];
 	uint64_t start;
+	int cancel;
 	if (atomic_load(&service.up))
 		return;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* reading files would be a moment for it */
 	asked = *live;
 	config.work = clv_metrics_open(live) ? write_metrics : NULL;
 	bool named = live->settings->stat && clv_stat_start_of("self", &start);
@@ -137,6 +142,12 @@ void clv_stat_serve(const struct clv_live *live)
 		clv_stat_name(name, (long)getpid(), start);
 	if (named || config.work)
 		clv_service_start(&service, &config, named ? name : NULL, NULL);
+	pthread_setcancelstate(cancel, NULL);
+}
+
+__attribute__((destructor)) static void at_end(void)
+{
+	atomic_store(&ending, true);
 }
 
 void clv_stat_in_child(void)

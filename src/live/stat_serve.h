@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * stat_serve: answers `cleave stat` about the heap of this process, and writes the file of metrics. One thread does both
- * (service.h); it is there once a heap is open, if the settings ask for anything of it. Started under a lock of who starts it.
+ * (service.h); it is there once a heap is open, if the settings ask for anything of it, and does nothing more once the process
+ * runs its destructors. Started under a lock of who starts it.
  */
 #ifndef CLV_STAT_SERVE_H
 #define CLV_STAT_SERVE_H

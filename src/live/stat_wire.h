@@ -17,7 +17,7 @@
 
 #define CLV_STAT_MAGIC 0x54415453454c43ull /* "CLESTAT" */
 #define CLV_STAT_VERSION 1u
-#define CLV_STAT_LIBRARY 32u   /* characters of the library's version, with the 0 */
+#define CLV_STAT_LIBRARY 32u /* characters of the library's version, with the 0 */
 #define CLV_STAT_SETTINGS 4096u
 
 enum clv_stat_op {
@@ -68,7 +68,7 @@ struct clv_stat_process {
 
 struct clv_stat_device {
 	int64_t device;
-	struct clv_heap_state state; /* of one moment; the lists of a snapshot are of one a little later */
+	struct clv_heap_state state;           /* of one moment; the lists of a snapshot are of one a little later */
 	uint64_t reservations, blocks, frames; /* that follow */
 };
 
