@@ -362,7 +362,8 @@ void clv_seen_primary(CUdevice device, CUcontext context)
 
 CUcontext clv_seen_primary_of(CUdevice device)
 {
-	return device >= 0 && device < PRIMARIES ? atomic_load_explicit(&primaries[device], memory_order_relaxed) : NULL;
+	return device >= 0 && device < PRIMARIES ? atomic_load_explicit(&primaries[device], memory_order_relaxed)
+						 : NULL;
 }
 
 void clv_seen_captures(int change)

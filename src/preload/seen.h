@@ -75,7 +75,8 @@ struct clv_seen_item {
 struct clv_seen_item clv_seen_frees_now(const struct clv_seen_call *call);
 void clv_seen_kept(const struct clv_seen_item *item);
 #define CLV_SEEN_FREES(...)                                                                                            \
-	(CLV_UNLIKELY(clv_seen()) ? clv_seen_frees_now(&(struct clv_seen_call){__VA_ARGS__}) : (struct clv_seen_item){NULL})
+	(CLV_UNLIKELY(clv_seen()) ? clv_seen_frees_now(&(struct clv_seen_call){__VA_ARGS__})                           \
+				  : (struct clv_seen_item){NULL})
 static inline CUresult clv_seen_freed(const struct clv_seen_item *item, CUresult result)
 {
 	if (CLV_UNLIKELY(item->name && result != CUDA_SUCCESS))

@@ -59,7 +59,8 @@ static void pools(CUstream s[2])
 
 static void other_pool(CUstream s)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool pool;
 	CUdeviceptr p;
 	GPU(cu.cuMemPoolCreate(&pool, &props));
@@ -108,7 +109,8 @@ static void host(void)
 
 static void frames(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle h;
 	CUdeviceptr at;
 	size_t size = 4 << 20;

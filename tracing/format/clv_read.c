@@ -18,7 +18,6 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-#define MAX_DEVICE 65535u
 #define MAX_FIELDS 16u /* fields with a higher number are not known */
 
 /* A device as far as it was read. */
@@ -89,7 +88,7 @@ static bool split_fields(struct reader *r, struct clv_span body)
 static struct part *part_of(struct reader *r)
 {
 	uint64_t device;
-	if (!field_number(r, CLV_ANY_DEVICE, 0, &device) || device > MAX_DEVICE) {
+	if (!field_number(r, CLV_ANY_DEVICE, 0, &device) || device > CLV_DEVICE_MAX) {
 		damaged(r, "a device number that cannot be");
 		return NULL;
 	}

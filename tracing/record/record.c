@@ -145,7 +145,7 @@ void clv_record_event(const struct clv_record_event *e)
 							.stack = stack,
 							.text_len = len,
 							.event = (uint16_t)e->event,
-							.device = (int16_t)e->device};
+							.device = e->device};
 	for (uint32_t i = 0; CLV_UNLIKELY(i < len); i += 64)
 		memcpy(ring->slots[(head + 1 + i / 64) & mask].text, e->text + i, clv_min_u64(len - i, 64));
 	atomic_store_explicit(&ring->head, head + slots, memory_order_release);

@@ -24,7 +24,6 @@
 #define SLOW_MS 50u       /* a disk that takes so long for a chunk is what makes events drop */
 #define POLL_MS 1000u     /* between looks for new modules */
 #define FORK_WAIT_MS 500u /* a child that has not told its id by then does not */
-#define DEVICE_MAX 65535
 
 struct clv_writer_device {
 	int device;
@@ -155,9 +154,11 @@ static bool is_request(const struct clv_raw *raw)
 	return raw->event == CLV_EVENT_ALLOC || raw->event == CLV_EVENT_FREE || raw->event == CLV_EVENT_FAIL;
 }
 
-/* Readers refuse addresses that cannot be, so they must not get them. */
+/* Readers refuse what cannot be, so they must not get it. */
 static bool makes_sense(const struct clv_raw *raw)
 {
+	if (raw->device > CLV_DEVICE_MAX)
+		return false;
 	if (raw->event == CLV_EVENT_FAIL || !is_request(raw))
 		return true;
 	return raw->addr <= INT64_MAX && raw->size <= INT64_MAX && raw->addr + raw->size <= INT64_MAX;
@@ -225,7 +226,7 @@ static void put_process(struct clv_writer *w)
 	char command[1024];
 	struct timespec wall;
 	bool has_rank;
-	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->file.number ? now : w->begun;
+	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->begun;
 	clock_gettime(CLOCK_REALTIME, &wall);
 	read_command(command, sizeof(command));
 	put_own(w,
@@ -310,13 +311,40 @@ static void end_chunk(struct clv_writer *w, bool plain)
 	w->drops[CLV_DROP_MEMORY] += taken; /* told in the next chunk */
 }
 
+static void put_map(struct clv_writer *w, const struct clv_live_map *m)
+{
+	for (size_t i = 0; i < m->count; i++) {
+		if (!m->slots[i].used)
+			continue;
+		struct clv_raw raw = m->slots[i].raw;
+		raw.time = w->begun;
+		put(w, &raw, m->slots[i].thread, NULL);
+		if (w->chunk_cost + w->tables.cost >= w->cost_max)
+			end_chunk(w, false);
+	}
+}
+
+/* What there is, as if it came about when the file begins, which is between the last event that was taken and the next; an event
+ * of before that comes late must not seem to have been before this. Not if half of the file would be full of it. */
+static void put_live(struct clv_writer *w)
+{
+	w->floor = w->begun + 1;
+	if ((w->live.blocks.used + w->live.frames.used) * EVENT_COST > w->config.limit_bytes / 2)
+		return;
+	put_map(w, &w->live.frames);
+	put_map(w, &w->live.blocks);
+}
+
 static void begin_file(struct clv_writer *w, bool plain)
 {
 	uint8_t header[CLV_FILE_HEADER];
 	clv_encode_file_header(header);
 	clv_buf_put(&w->encoder, &w->packed, header, sizeof(header));
 	clv_tables_begin(&w->encoder, &w->tables);
+	if (w->newest)
+		w->begun = w->newest;
 	put_process(w);
+	put_live(w);
 	end_chunk(w, plain);
 	atomic_fetch_add_explicit(&w->shared->files, 1, memory_order_relaxed);
 }
@@ -436,17 +464,22 @@ static bool look(struct clv_cursor *c, uint64_t cutoff)
 static void take(struct clv_writer *w, struct clv_cursor *c)
 {
 	const struct clv_ring *ring = c->ring;
-	const struct clv_raw *raw = raw_at(ring, c->at);
+	struct clv_raw raw = *raw_at(ring, c->at);
 	char text[CLV_RAW_TEXT_MAX];
-	uint32_t slots = (raw->text_len + 63) / 64;
+	uint32_t slots = (raw.text_len + 63) / 64;
 	for (uint32_t i = 0; i < slots; i++)
 		memcpy(text + i * 64, ring->slots[(c->at + 1 + i) & (ring->slot_count - 1)].text, 64);
 	if (w->limit_reached) {
 		w->drops[CLV_DROP_LIMIT]++;
-	} else if (!makes_sense(raw)) {
+	} else if (!makes_sense(&raw)) {
 		w->drops[CLV_DROP_MEMORY]++;
 	} else {
-		put(w, raw, ring->thread, text);
+		if (raw.time < w->floor)
+			raw.time = w->floor++; /* one after the other, as they were */
+		w->newest = clv_max_u64(w->newest, raw.time);
+		if (w->config.limit_bytes && w->config.keep)
+			clv_live_take(&w->encoder, &w->live, &raw, ring->thread);
+		put(w, &raw, ring->thread, text);
 		w->chunk_taken++;
 	}
 	c->at += 1 + slots;
@@ -649,6 +682,9 @@ bool clv_writer_begin(struct clv_writer *w, struct clv_error *err)
 	clv_record_file_close(&w->file);
 	if (status == -EINVAL)
 		return clv_error_set(err, "%s: is not a regular file", w->file.name);
+	if (status == -EBUSY)
+		return clv_error_set(err, "%s: another process records into it (%%p in a name keeps them apart)",
+				     w->file.name);
 	name_errno(-status, reason, sizeof(reason));
 	return clv_error_set(err, "%s: %s", w->file.name, reason);
 }
@@ -658,6 +694,7 @@ void clv_writer_free(struct clv_writer *w)
 	struct clv_encoder *e = &w->encoder;
 	if (e->memory) {
 		clear_columns(w);
+		clv_live_free(e, &w->live);
 		clv_tables_free(e, &w->tables);
 		clv_buf_free(e, &w->packed);
 		clv_encoder_clear(e);
