@@ -366,6 +366,14 @@ CUcontext clv_seen_primary_of(CUdevice device)
 						 : NULL;
 }
 
+bool clv_seen_is_primary(CUcontext context)
+{
+	for (CUdevice d = 0; d < PRIMARIES; d++)
+		if (clv_seen_primary_of(d) == context)
+			return true;
+	return false;
+}
+
 void clv_seen_captures(int change)
 {
 	atomic_fetch_add_explicit(&captures, change, memory_order_relaxed);

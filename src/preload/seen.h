@@ -98,6 +98,7 @@ void clv_seen_context_goes(CUcontext context, const char *name);
 /* The primary context of a device, as the program has been told; NULL: it has not. */
 void clv_seen_primary(CUdevice device, CUcontext context);
 CUcontext clv_seen_primary_of(CUdevice device);
+bool clv_seen_is_primary(CUcontext context);
 
 /* A capture has begun (+1) or ended (-1). */
 void clv_seen_captures(int change);

@@ -81,6 +81,9 @@ static void plain(void)
 	got("cuMemAllocPitch", q, pitch * 100);
 	GPU(cu.cuMemAllocManaged(&m, 80000, 1));
 	got("cuMemAllocManaged", m, 80000);
+	CUcontext primary;
+	GPU(cu.cuCtxGetCurrent(&primary));
+	GPU_TRUE(cu.cuCtxDestroy_v2(primary) != CUDA_SUCCESS); /* which takes nothing with it */
 	gave("cuMemFree", q);
 	GPU(cu.cuMemFree_v2(q));
 	gave("cuMemFree", p);
