@@ -429,10 +429,36 @@ START_TEST(by_the_command)
 }
 END_TEST
 
+/* The report is of all processes, and what ends is what the program ended with. */
+START_TEST(reported)
+{
+	if (*need("CLEAVE_PRELOAD_FIRST"))
+		return;
+	struct cli_result r = sh("LIB='%s'; echo stale >r.7.clv; touch -d 2020-01-01 r.7.clv; " RUN
+				 "--report r.html -- sh -c \"$GPU/gpu-pool proc & $GPU/gpu-pool proc; wait; exit 9\"",
+				 need("CLEAVE_PRELOAD_LIBRARY"));
+	ck_assert_msg(r.status == 9, "status %d\n%s", r.status, r.err);
+	ck_assert_msg(!strstr(r.out, "device 0"), "%s", r.out); /* stdout is the program's */
+	ck_assert_uint_eq(traces_here(), 3);
+	ck_assert_msg(strstr(r.err, "recording into /") && strstr(r.err, "/r.clv; "), "%s", r.err);
+	if (cli_run("help", "report", NULL).status) {
+		ck_assert_msg(strstr(r.err, "this version has no `cleave report`; the trace is /"), "%s", r.err);
+		return;
+	}
+	ck_assert_msg(strstr(r.err, "cleave run: the report is r.html"), "%s", r.err);
+	ck_assert_int_eq(access(cli_path("r.html"), R_OK), 0);
+	ck_assert_msg(strstr(r.err, "/r.clv, device 0") && !strstr(r.err, "r.7.clv"), "%s", r.err);
+	const char *first = strstr(r.err, ".clv, device 0");
+	ck_assert_ptr_nonnull(strstr(first + 1, ".clv, device 0"));
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {
-		observed,      observing_changes_nothing, served, programs_with_threads, processes, killed, no_room,
-		by_the_command};
+	const TTest *const tests[] = {observed,  observing_changes_nothing,
+				      served,    programs_with_threads,
+				      processes, killed,
+				      no_room,   by_the_command,
+				      reported};
 	return cli_suite("preload_trace", tests, CLV_ARRAY_LEN(tests));
 }
