@@ -5,6 +5,7 @@
  */
 #include "cli_run.h"
 
+#include "../tracing/export/export.h"
 #include "../tracing/format/clv.h"
 #include "../tracing/synth.h"
 
@@ -33,7 +34,7 @@ static bool write_clv(const struct clv_trace *t, const char *path)
 static bool write_rmm(const struct clv_trace *t, const char *path)
 {
 	struct clv_error err = {{0}};
-	bool ok = clv_synth_write_rmm(t, path, &err);
+	bool ok = clv_export_rmm(t, t->histories, path, &err);
 	if (!ok)
 		fprintf(stderr, "%s\n", err.text);
 	return ok;
