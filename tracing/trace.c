@@ -37,6 +37,7 @@ static void history_free(struct clv_history *h)
 	clv_mem_free(h->pools);
 	clv_mem_free(h->initial);
 	clv_mem_free(h->threads);
+	clv_mem_free(h->slack);
 	clv_mem_free(h->notes);
 }
 
@@ -59,6 +60,7 @@ void clv_trace_free(struct clv_trace *trace)
 	clv_mem_free(trace->stacks);
 	clv_mem_free(trace->stack_frames);
 	clv_mem_free(trace->strings);
+	clv_mem_free(trace->modules);
 	clv_mem_free(trace);
 }
 
