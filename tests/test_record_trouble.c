@@ -587,7 +587,8 @@ START_TEST(fork_without_follow)
 }
 END_TEST
 
-#if defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process that had some */
+/* Neither can start a thread in the child of a process that had some: a lock of theirs may have been held. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define FOLLOW
 #else
 #define FOLLOW fork_with_follow,
