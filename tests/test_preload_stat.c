@@ -131,6 +131,7 @@ START_TEST(numbers)
 	ck_assert(real(doc, "rates_over_s") > 0.1);
 	ck_assert_double_eq(real(doc, "driver_calls_per_s"), 0);
 	ck_assert(json_is_null(json_object_get(doc, "released_bytes")));
+	ck_assert(json_is_null(json_object_get(doc, "recording")));
 	ck_assert_int_gt(whole(json_object_get(doc, "driver_calls"), "cuMemCreate"), 0);
 	json_t *devices = json_object_get(doc, "devices"), *d = json_array_get(devices, 0);
 	ck_assert_uint_eq(json_array_size(devices), 1);
@@ -172,6 +173,36 @@ START_TEST(numbers)
 	ck_assert_msg(!strncmp(r.out, what, strlen(what)), "%s", r.out);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(parts); i++)
 		ck_assert_msg(strstr(r.out, parts[i]) != NULL, "no '%s' in\n%s", parts[i], r.out);
+	end(&p);
+}
+END_TEST
+
+/* Of a process that is recorded it is told how much is in the file, and that nothing is missing there. */
+START_TEST(recorded)
+{
+	char conf[512];
+	snprintf(conf, sizeof(conf), "trace:%s,trace_flush:0.05,stacks:off,metrics:%s,metrics_interval:0.1",
+		 cli_path("r.clv"), cli_path("r.prom"));
+	struct program p = start(conf, true, "");
+	tell(&p, "alloc 1048576");
+	json_int_t events = 0, bytes = 0;
+	for (int i = 0; i < 600 && !events; i++) {
+		json_t *doc = json_of("", &p), *r = json_object_get(doc, "recording");
+		ck_assert(json_is_true(json_object_get(r, "on")));
+		ck_assert_int_eq(whole(r, "files"), 1);
+		ck_assert_int_eq(whole(r, "dropped_events"), 0);
+		events = whole(r, "events");
+		bytes = whole(r, "written_bytes");
+		json_decref(doc);
+	}
+	ck_assert_int_gt(events, 0);
+	ck_assert_int_gt(bytes, 0);
+	struct cli_result r = stat_of("", p.pid);
+	ck_assert_msg(strstr(r.out, "recorded: ") && strstr(r.out, ", none lost\n"), "%s", r.out);
+	for (int i = 0;
+	     i < 600 && cli_shell("grep -q '^cleave_trace_dropped_events_total{device=\"all\"} 0$' r.prom").status; i++)
+		usleep(100000);
+	ck_assert_int_eq(cli_shell("grep -q '^cleave_trace_dropped_events_total{device=\"all\"} 0$' r.prom").status, 0);
 	end(&p);
 }
 END_TEST
@@ -368,9 +399,16 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {numbers,  trim_and_snapshot,          watched_until_it_ends,
-				      refusals, a_stopped_process,          a_killed_process,
-				      forks,    closes_what_is_not_its_own, beside_work,
+	const TTest *const tests[] = {numbers,
+				      recorded,
+				      trim_and_snapshot,
+				      watched_until_it_ends,
+				      refusals,
+				      a_stopped_process,
+				      a_killed_process,
+				      forks,
+				      closes_what_is_not_its_own,
+				      beside_work,
 				      metrics};
 	return cli_suite("preload_stat", tests, CLV_ARRAY_LEN(tests));
 }

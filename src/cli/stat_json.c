@@ -110,6 +110,15 @@ static json_t *calls_json(const struct clv_call_counts *c)
 	return calls;
 }
 
+static json_t *recording_json(const struct clv_stat_recording *r)
+{
+	if (!r->files)
+		return json_null();
+	return json_pack("{s:b,s:o,s:o,s:o,s:o}", "on", (int)r->on, "events", clv_json_number(r->events),
+			 "dropped_events", clv_json_number(r->dropped), "written_bytes",
+			 clv_json_number(r->bytes_written), "files", clv_json_number(r->files));
+}
+
 json_t *clv_stat_json(const struct clv_stat_view *view, const struct clv_stat_rates *rates)
 {
 	const struct clv_stat_process *p = view->process;
@@ -119,11 +128,12 @@ json_t *clv_stat_json(const struct clv_stat_view *view, const struct clv_stat_ra
 			json_decref(devices);
 			return NULL;
 		}
-	return json_pack("{s:i,s:o,s:f,s:o,s:i,s:o,s:f,s:o,s:o,s:o,s:o}", "pid", (int)p->pid, "version",
+	return json_pack("{s:i,s:o,s:f,s:o,s:i,s:o,s:f,s:o,s:o,s:o,s:o,s:o}", "pid", (int)p->pid, "version",
 			 clv_json_text(p->library), "uptime_s", ago_s(p, p->opened_ns), "settings",
 			 clv_json_text(p->settings), "device_count", (int)p->devices, "driver_calls",
 			 calls_json(&p->driver), "driver_s", (double)p->driver.ns / 1e9, "rates_over_s",
 			 rates ? json_real(rates->seconds) : json_null(), "driver_calls_per_s",
 			 rates ? json_real(rates->driver_calls) : json_null(), "released_bytes",
-			 p->op == CLV_STAT_TRIM ? clv_json_number(p->released) : json_null(), "devices", devices);
+			 p->op == CLV_STAT_TRIM ? clv_json_number(p->released) : json_null(), "recording",
+			 recording_json(&p->recording), "devices", devices);
 }

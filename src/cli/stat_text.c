@@ -133,6 +133,13 @@ void clv_stat_text(const struct clv_stat_view *view, const struct clv_stat_rates
 		(int)p->pid, p->library, s / 3600, s / 60 % 60, s % 60, p->used, p->devices, calls, calls_rate);
 	if (p->settings[0])
 		fprintf(out, "settings: %s\n", p->settings);
+	const struct clv_stat_recording *r = &p->recording;
+	char written[32];
+	if (r->files)
+		fprintf(out, "%s: %" PRIu64 " events, %s%s", r->on ? "recorded" : "was recorded", r->events,
+			clv_size_print(r->bytes_written, written, sizeof(written)), r->dropped ? "" : ", none lost\n");
+	if (r->files && r->dropped)
+		fprintf(out, "; %" PRIu64 " more events were LOST\n", r->dropped);
 	for (unsigned i = 0; i < view->used; i++)
 		device_text(&view->parts[i], rates, i, p, out);
 }

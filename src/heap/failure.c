@@ -2,6 +2,7 @@
 #include "failure.h"
 
 #include "../base/size_text.h"
+#include "../base/text.h"
 #include "../host/meta.h"
 #include "cache.h"
 #include "frames.h"
@@ -12,7 +13,6 @@
 #include "tell.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -103,10 +103,10 @@ static void tell(struct clv_arena *a, const cleave_failure *f, cleave_stream str
 {
 	char text[256];
 	snprintf(text, sizeof(text),
-		 "live=%" PRIu64 " held=%" PRIu64 " free=%" PRIu64 " stranded=%" PRIu64 " pending=%" PRIu64 " graphs=%" PRIu64
-		 " limit=%" PRIu64 " device=%" PRIu64 " missing=%" PRIu64,
-		 f->live_bytes, f->held_bytes, f->free_bytes, f->stranded_bytes, f->pending_bytes, f->graph_bytes, f->limit_bytes,
-		 f->device_total_bytes, f->missing_bytes);
+		 "live=%" PRIu64 " held=%" PRIu64 " free=%" PRIu64 " stranded=%" PRIu64 " pending=%" PRIu64
+		 " graphs=%" PRIu64 " limit=%" PRIu64 " device=%" PRIu64 " missing=%" PRIu64,
+		 f->live_bytes, f->held_bytes, f->free_bytes, f->stranded_bytes, f->pending_bytes, f->graph_bytes,
+		 f->limit_bytes, f->device_total_bytes, f->missing_bytes);
 	CLV_TELL(a, FAIL, stream, .addr = f->device_free_bytes, .size = f->request_bytes, .a = f->number,
 		 .b = f->largest_hole_bytes, .text = text);
 }
@@ -143,7 +143,8 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	/* the request, against what may be held beside the pinned frames, and those of graphs; it is bought in whole pages */
 	uint64_t taken = a->pinned;
 	for (uint32_t i = 1; i < a->slot_count; i++)
-		taken += a->slots[i]->used && a->slots[i]->lasting && a->slots[i]->whole ? a->slots[i]->whole->bytes : 0;
+		taken +=
+			a->slots[i]->used && a->slots[i]->lasting && a->slots[i]->whole ? a->slots[i]->whole->bytes : 0;
 	uint64_t room = f->limit_bytes - clv_min_u64(f->limit_bytes, taken);
 	if (size > room)
 		f->missing_bytes = size - room;
@@ -162,47 +163,41 @@ void clv_failure_broken(struct clv_arena *a, const char *sentence)
 
 /* ---- for people ---- */
 
-struct text {
-	char *buf;
-	size_t len, at;
-};
-
-static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(t->buf ? t->buf + clv_min_u64(t->at, t->len) : NULL, t->at < t->len ? t->len - t->at : 0, fmt, ap);
-	va_end(ap);
-	t->at += n > 0 ? (size_t)n : 0;
-}
-
 int cleave_failure_print(const cleave_failure *f, char *buf, size_t len)
 {
-	struct text t = {buf, buf ? len : 0, 0};
+	struct clv_text t = {buf, buf ? len : 0, 0};
 	char a[32], b[32], c[32], d[32];
-	say(&t, "Cleave could not serve a request of %s (failure %" PRIu64 "). ", clv_size_print(f->request_bytes, a, sizeof(a)),
-	    f->number);
-	say(&t, "Live blocks hold %s; Cleave holds %s of the device and may hold %s. ", clv_size_print(f->live_bytes, a, sizeof(a)),
-	    clv_size_print(f->held_bytes, b, sizeof(b)), clv_size_print(f->limit_bytes, c, sizeof(c)));
-	say(&t, "Of the %s that are free, the largest hole is %s, %s are stranded beside live blocks and %s wait for streams. ",
-	    clv_size_print(f->free_bytes, a, sizeof(a)), clv_size_print(f->largest_hole_bytes, b, sizeof(b)),
-	    clv_size_print(f->stranded_bytes, c, sizeof(c)), clv_size_print(f->pending_bytes, d, sizeof(d)));
+	clv_text_say(&t, "Cleave could not serve a request of %s (failure %" PRIu64 "). ",
+		     clv_size_print(f->request_bytes, a, sizeof(a)), f->number);
+	clv_text_say(&t, "Live blocks hold %s; Cleave holds %s of the device and may hold %s. ",
+		     clv_size_print(f->live_bytes, a, sizeof(a)), clv_size_print(f->held_bytes, b, sizeof(b)),
+		     clv_size_print(f->limit_bytes, c, sizeof(c)));
+	clv_text_say(
+		&t,
+		"Of the %s that are free, the largest hole is %s, %s are stranded beside live blocks and %s wait for streams. ",
+		clv_size_print(f->free_bytes, a, sizeof(a)), clv_size_print(f->largest_hole_bytes, b, sizeof(b)),
+		clv_size_print(f->stranded_bytes, c, sizeof(c)), clv_size_print(f->pending_bytes, d, sizeof(d)));
 	if (f->graph_bytes)
-		say(&t, "CUDA graphs that can still be launched have %s of that. ", clv_size_print(f->graph_bytes, a, sizeof(a)));
+		clv_text_say(&t, "CUDA graphs that can still be launched have %s of that. ",
+			     clv_size_print(f->graph_bytes, a, sizeof(a)));
 	if (f->yielded_bytes)
-		say(&t, "Reservations have given up %s for other requests. ", clv_size_print(f->yielded_bytes, a, sizeof(a)));
+		clv_text_say(&t, "Reservations have given up %s for other requests. ",
+			     clv_size_print(f->yielded_bytes, a, sizeof(a)));
 	if (f->beyond_plan)
-		say(&t, "%" PRIu64 " requests, the largest of %s, found nothing left of what was reserved for their size: "
-			"the plan expected fewer. ",
-		    f->beyond_plan, clv_size_print(f->beyond_plan_bytes, a, sizeof(a)));
-	uint64_t others = f->device_total_bytes - clv_min_u64(f->device_total_bytes, f->held_bytes + f->device_free_bytes);
+		clv_text_say(&t,
+			     "%" PRIu64
+			     " requests, the largest of %s, found nothing left of what was reserved for their size: "
+			     "the plan expected fewer. ",
+			     f->beyond_plan, clv_size_print(f->beyond_plan_bytes, a, sizeof(a)));
+	uint64_t others =
+		f->device_total_bytes - clv_min_u64(f->device_total_bytes, f->held_bytes + f->device_free_bytes);
 	if (others)
-		say(&t, "Others hold %s of the device's %s. ", clv_size_print(others, a, sizeof(a)),
-		    clv_size_print(f->device_total_bytes, b, sizeof(b)));
+		clv_text_say(&t, "Others hold %s of the device's %s. ", clv_size_print(others, a, sizeof(a)),
+			     clv_size_print(f->device_total_bytes, b, sizeof(b)));
 	if (f->missing_bytes)
-		say(&t, "At least %s more would be needed: free some blocks, or let less be live at once.",
-		    clv_size_print(f->missing_bytes, a, sizeof(a)));
+		clv_text_say(&t, "At least %s more would be needed: free some blocks, or let less be live at once.",
+			     clv_size_print(f->missing_bytes, a, sizeof(a)));
 	else
-		say(&t, "Enough is free, but the driver refused to map it together.");
+		clv_text_say(&t, "Enough is free, but the driver refused to map it together.");
 	return (int)t.at;
 }

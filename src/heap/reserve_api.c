@@ -5,6 +5,7 @@
 #include "reserve.h"
 
 #include "../base/size_text.h"
+#include "../base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -76,19 +77,9 @@ int cleave_reserve_on_warning(cleave_heap *heap, void (*warn)(void *arg, const c
 /* ---- for people ---- */
 
 struct text {
-	char *buf;
-	size_t len, at;
+	struct clv_text text;
 	bool differs; /* something was said that is not as planned */
 };
-
-static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(t->at < t->len ? t->buf + t->at : NULL, t->at < t->len ? t->len - t->at : 0, fmt, ap);
-	va_end(ap);
-	t->at += n > 0 ? (size_t)n : 0;
-}
 
 static void CLV_PRINTF(2, 3) differ(struct text *t, const char *fmt, ...)
 {
@@ -97,7 +88,7 @@ static void CLV_PRINTF(2, 3) differ(struct text *t, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(part, sizeof(part), fmt, ap);
 	va_end(ap);
-	say(t, "%s %s", t->differs ? ";" : "; not as planned:", part);
+	clv_text_say(&t->text, "%s %s", t->differs ? ";" : "; not as planned:", part);
 	t->differs = true;
 }
 
@@ -115,15 +106,15 @@ static const char *plural(uint64_t n)
 
 int cleave_reservation_print(const cleave_reservation_stats *s, char *buf, size_t len)
 {
-	struct text t = {buf, buf ? len : 0, 0, false};
+	struct text t = {{buf, buf ? len : 0, 0}, false};
 	char size[32];
-	say(&t, "reservation %" PRIu64 "%s%s%s, %s: %" PRIu64 " of %s%s", s->id, s->name[0] ? " '" : "", s->name,
-	    s->name[0] ? "'" : "", s->hard ? "hard" : "soft", s->count, clv_size_print(s->bytes, size, sizeof(size)),
-	    s->by_class ? " and less" : "");
+	clv_text_say(&t.text, "reservation %" PRIu64 "%s%s%s, %s: %" PRIu64 " of %s%s", s->id, s->name[0] ? " '" : "",
+		     s->name, s->name[0] ? "'" : "", s->hard ? "hard" : "soft", s->count,
+		     clv_size_print(s->bytes, size, sizeof(size)), s->by_class ? " and less" : "");
 	if (s->after_n)
-		say(&t, " after %" PRIu64 " request%s", s->after_n, plural(s->after_n));
-	say(&t, "; %" PRIu64 " request%s served, %" PRIu64 " held now%s", s->served, plural(s->served), s->held,
-	    s->ended >= 0 && (size_t)s->ended < CLV_ARRAY_LEN(ends) ? ends[s->ended] : "");
+		clv_text_say(&t.text, " after %" PRIu64 " request%s", s->after_n, plural(s->after_n));
+	clv_text_say(&t.text, "; %" PRIu64 " request%s served, %" PRIu64 " held now%s", s->served, plural(s->served),
+		     s->held, s->ended >= 0 && (size_t)s->ended < CLV_ARRAY_LEN(ends) ? ends[s->ended] : "");
 	if (s->made < s->count)
 		differ(&t, "%" PRIu64 " could be had at first%s", s->made,
 		       s->refused == -ENOSPC ? " (host memory was out)"
@@ -141,5 +132,5 @@ int cleave_reservation_print(const cleave_reservation_stats *s, char *buf, size_
 		differ(&t, "%" PRIu64 " given up for other requests", s->yielded);
 	if (s->trimmed)
 		differ(&t, "%" PRIu64 " given up to trims", s->trimmed);
-	return (int)t.at;
+	return (int)t.text.at;
 }

@@ -3,9 +3,9 @@
 
 #include "../base/file_name.h"
 #include "../base/size_text.h"
+#include "../base/text.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +43,9 @@ static const struct place {
 #define X(reader, key, member, kind, words, initial, help)                                                             \
 	_Static_assert(sizeof(((struct clv_settings *)0)->member) ==                                                   \
 			       ((kind) == RESERVATION ? sizeof(struct clv_reserves_set)                                \
-				: (kind) == FILE_NAME    ? CLV_SETTING_FILE                                               \
+				: (kind) == FILE_NAME ? CLV_SETTING_FILE                                               \
 				: (kind) == SIZE || (kind) == SECONDS || (kind) == NUMBER ? sizeof(uint64_t)           \
-						      : 1),                                                            \
+											  : 1),                        \
 		       #key);
 CLV_SETTINGS(X)
 #undef X
@@ -266,29 +266,15 @@ void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (
 
 /* ---- printed ---- */
 
-struct text {
-	char *buf;
-	size_t len, at;
-};
-
-static void CLV_PRINTF(2, 3) say(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(t->at < t->len ? t->buf + t->at : NULL, t->at < t->len ? t->len - t->at : 0, fmt, ap);
-	va_end(ap);
-	t->at += n > 0 ? (size_t)n : 0;
-}
-
 /* The n-th of "a|b|c". */
-static void say_word(struct text *t, const char *words, unsigned n)
+static void say_word(struct clv_text *t, const char *words, unsigned n)
 {
 	for (; n; n--)
 		words += strcspn(words, "|") + 1;
-	say(t, "%.*s", (int)strcspn(words, "|"), words);
+	clv_text_say(t, "%.*s", (int)strcspn(words, "|"), words);
 }
 
-static void say_setting(struct text *t, size_t i, const void *member)
+static void say_setting(struct clv_text *t, size_t i, const void *member)
 {
 	const struct clv_setting *row = &table[i];
 	const struct clv_reserves_set *reserves = member;
@@ -297,26 +283,26 @@ static void say_setting(struct text *t, size_t i, const void *member)
 	case RESERVATION:
 		for (unsigned k = 0; k < reserves->count; k++) {
 			clv_reserve_print(&reserves->items[k], item, sizeof(item));
-			say(t, "%s%s:%s", t->at ? "," : "", row->key, item);
+			clv_text_say(t, "%s%s:%s", t->at ? "," : "", row->key, item);
 		}
 		return;
 	case WORD:
-		say(t, "%s%s", t->at ? "," : "", row->key);
+		clv_text_say(t, "%s%s", t->at ? "," : "", row->key);
 		return;
 	default:
-		say(t, "%s%s:", t->at ? "," : "", row->key);
+		clv_text_say(t, "%s%s:", t->at ? "," : "", row->key);
 	}
 	uint64_t value = 0;
 	if (places[i].kind == SIZE || places[i].kind == SECONDS || places[i].kind == NUMBER)
 		memcpy(&value, member, sizeof(value));
 	if (places[i].kind == FILE_NAME)
-		say(t, "%s", (const char *)member);
+		clv_text_say(t, "%s", (const char *)member);
 	else if (places[i].kind == SECONDS)
-		say(t, "%" PRIu64 ".%03" PRIu64, value / 1000, value % 1000);
+		clv_text_say(t, "%" PRIu64 ".%03" PRIu64, value / 1000, value % 1000);
 	else if (places[i].kind == SIZE && value && value % CLV_MIB == 0)
-		say(t, "%" PRIu64 "MiB", value / CLV_MIB);
+		clv_text_say(t, "%" PRIu64 "MiB", value / CLV_MIB);
 	else if (places[i].kind == SIZE || places[i].kind == NUMBER)
-		say(t, "%" PRIu64, value);
+		clv_text_say(t, "%" PRIu64, value);
 	else
 		say_word(t, row->words, places[i].kind == BOOL ? !*(const bool *)member : *(const uint8_t *)member);
 }
@@ -338,7 +324,7 @@ static size_t size_of(size_t i)
 size_t clv_settings_print(const struct clv_settings *s, char *buf, size_t len)
 {
 	struct clv_settings defaults;
-	struct text t = {buf, len, 0};
+	struct clv_text t = {buf, len, 0};
 	set_defaults(&defaults);
 	if (len)
 		*buf = '\0';

@@ -124,6 +124,8 @@ static void fill_process(struct clv_stat_process *p, const struct clv_live *live
 	if (clv_settings_print(live->settings, p->settings, sizeof(p->settings)) >= sizeof(p->settings))
 		strcpy(p->settings + sizeof(p->settings) - sizeof("..."), "...");
 	p->devices = (uint32_t)live->driver->devices;
+	if (live->recording)
+		live->recording(&p->recording);
 	if (op == CLV_STAT_TRIM)
 		p->released = trim(live);
 }

@@ -16,6 +16,7 @@ struct clv_live {
 	struct clv_driver *driver;
 	const struct clv_settings *settings;
 	void (*say)(const char *sentence); /* once in a while, to who runs the program */
+	void (*recording)(struct clv_stat_recording *out); /* NULL: this library records nothing */
 	uint64_t opened_ns;
 };
 

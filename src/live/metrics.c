@@ -236,6 +236,25 @@ static void say_driver(struct text *t, const struct clv_call_counts *c)
 	    c->ns / 1000000000, c->ns % 1000000000);
 }
 
+/* Only where there is a recording; for all devices together, as above. */
+static void say_recording(struct text *t, const struct clv_stat_recording *r)
+{
+	const struct {
+		const char *name, *help;
+		uint64_t value;
+	} counters[] = {
+		{"cleave_trace_events_total", "Events written into the recording.", r->events},
+		{"cleave_trace_dropped_events_total", "Events lost to the recording.", r->dropped},
+		{"cleave_trace_written_bytes_total", "Bytes written into the files of the recording.",
+		 r->bytes_written},
+	};
+	for (size_t i = 0; r->files && i < CLV_ARRAY_LEN(counters); i++) {
+		family(t, counters[i].name, "counter", counters[i].help);
+		series(t, counters[i].name, -1, "device", "all");
+		say(t, "%" PRIu64 "\n", counters[i].value);
+	}
+}
+
 char *clv_metrics_print(const struct clv_stat_view *view, int64_t rank, size_t *len)
 {
 	struct text t = {.rank = rank};
@@ -251,6 +270,7 @@ char *clv_metrics_print(const struct clv_stat_view *view, int64_t rank, size_t *
 			say_reservations(&t, &view->parts[d]);
 	}
 	say_driver(&t, &view->process->driver);
+	say_recording(&t, &view->process->recording);
 	if (t.failed) {
 		clv_meta_free(t.buf);
 		return NULL;

@@ -53,6 +53,13 @@ struct clv_stat_reply {
 	int32_t unused;
 };
 
+/* Of a process that is recorded into a .clv file; all 0: it is not, nor was. */
+struct clv_stat_recording {
+	uint64_t on;                   /* 1: it is now */
+	uint64_t events, dropped;      /* written into files; lost for want of room */
+	uint64_t bytes_written, files; /* since the start */
+};
+
 struct clv_stat_process {
 	uint64_t magic;
 	uint32_t version, layout;
@@ -63,6 +70,7 @@ struct clv_stat_process {
 	char library[CLV_STAT_LIBRARY];
 	char settings[CLV_STAT_SETTINGS]; /* that differ from the defaults; ends in "..." where it was cut off */
 	struct clv_call_counts driver;
+	struct clv_stat_recording recording;
 	uint32_t devices, used; /* that the driver has; of which so many follow */
 };
 

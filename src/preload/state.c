@@ -11,6 +11,7 @@
 #include "seen.h"
 
 #include "../live/stat_serve.h"
+#include "../../tracing/record/record.h"
 
 #include <cleave/plan.h>
 
@@ -76,6 +77,17 @@ static const struct clv_process *left_to_the_driver(void)
 	return NULL;
 }
 
+static void tell_recording(struct clv_stat_recording *out)
+{
+	struct clv_record_stats s;
+	clv_record_get_stats(&s);
+	*out = (struct clv_stat_recording){.on = clv_record_is_open(),
+					   .events = s.events,
+					   .dropped = s.dropped,
+					   .bytes_written = s.bytes_written,
+					   .files = s.files};
+}
+
 /* With the lock held. */
 static const struct clv_process *open_now(void)
 {
@@ -105,6 +117,7 @@ static const struct clv_process *open_now(void)
 					  .driver = process.driver,
 					  .settings = &process.settings,
 					  .say = say_sentence,
+					  .recording = tell_recording,
 					  .opened_ns = clv_live_now_ns()});
 	return &process;
 }
