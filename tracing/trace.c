@@ -37,6 +37,7 @@ static void history_free(struct clv_history *h)
 	clv_mem_free(h->pools);
 	clv_mem_free(h->initial);
 	clv_mem_free(h->threads);
+	clv_mem_free(h->slack);
 	clv_mem_free(h->notes);
 }
 

@@ -110,6 +110,7 @@ struct clv_history {
 	bool has_state; /* the file says what was there at the end */
 
 	uint32_t *threads; /* of each event, as in notes; NULL: not known */
+	uint32_t *slack;   /* of each event: bytes that an ALLOC takes beyond its size; NULL: not known */
 	struct clv_note *notes; /* by time; what concerns no device (marks, phases, the process) is in the first history */
 	uint32_t note_count;
 

@@ -51,7 +51,7 @@ struct clv_report_sum {
 	uint64_t of[CLV_CAUSE_COUNT];
 };
 
-#define CLV_REPORT_BEFORE UINT32_MAX /* born: before the first event. An index of nothing, elsewhere */
+#define CLV_REPORT_BEFORE (UINT32_MAX - 1) /* born, freed: before the first event */
 #define CLV_REPORT_NEVER UINT32_MAX  /* freed, gone: not until the end of the trace */
 
 /* Where the frames come from. */
@@ -88,14 +88,14 @@ struct clv_report_frame {
 	bool expandable;      /* a page, whose neighbours can be parts of the same segment */
 };
 
-/* A stretch of time with an equal share of the events; a long history has CLV_REPORT_BUCKETS of them, a short one a bucket an
- * event. Extremes are over all moments in it, so no peak is lost. */
+/* A stretch of time with an equal share of the steps (events and notes); a short history has a bucket a step. Extremes are over all
+ * moments in it, so no peak is lost. */
 #define CLV_REPORT_BUCKETS 4096
 
 struct clv_report_bucket {
-	uint32_t first_event, last_event; /* inclusive */
-	double begin_s, end_s;            /* since the first event */
-	struct clv_report_sum end;        /* after last_event */
+	uint32_t first_event, last_event; /* the events in it are first_event .. last_event - 1 */
+	double begin_s, end_s;            /* of its first and its last step, since the trace began */
+	struct clv_report_sum end;        /* after its last step */
 	struct clv_report_sum min, max;   /* of each value by itself */
 };
 
@@ -171,7 +171,7 @@ struct clv_report_failure {
 struct clv_report_moment {
 	enum clv_moment_kind kind;
 	uint32_t event, note; /* the state after so many events and notes of the history */
-	double time_s;        /* since the first event */
+	double time_s;        /* since the trace began: its first event or note, on whatever device */
 	uint32_t label;       /* of a mark: index into trace->strings; else CLV_NO_TEXT */
 	struct clv_report_sum sum;
 	uint64_t live_blocks, frames, frames_occupied;
@@ -199,11 +199,13 @@ struct clv_report_trial {
 struct clv_report_device {
 	const struct clv_trace *trace;
 	const struct clv_history *history;
+	uint32_t number; /* in the order in which traces were given and devices are in them, from 0 on */
 	enum clv_report_basis basis;
 	bool has_history;          /* false: a state only; it has one moment, END */
 	bool given_known;          /* sizes given are known, else nothing is internal */
 	uint64_t uncertain_until;  /* events before this one are seen through guesses about what was there before; 0: none are */
-	uint64_t capacity;         /* of the device, or the limit that was set; 0: not known */
+	uint64_t limit;           /* of what the allocator may hold, as it was set; 0: none is known */
+	uint64_t device_bytes;    /* that the device has; 0: not known */
 
 	struct clv_report_sum peak; /* of each value by itself, over all moments */
 	uint64_t peak_stranded;     /* peak.of[CLV_CAUSE_HARD] */
@@ -241,7 +243,7 @@ struct clv_report_options {
 	uint32_t marks;          /* 0: 16 */
 	bool at_event_set, at_time_set;
 	uint64_t at_event;       /* the state after so many events */
-	double at_s;             /* since the first event */
+	double at_s;             /* since the trace began */
 	uint64_t trial_events;   /* events that all trials together may replay; 0: none is made */
 	void (*progress)(void *arg, const char *what, double part); /* may be NULL */
 	void *progress_arg;
