@@ -117,7 +117,7 @@ static void span_cell(char *cell, double min, double max)
 {
 	if (min < 0)
 		snprintf(cell, CELL, "never freed");
-	else if (max - min < 0.01 * max)
+	else if (max - min <= 0.01 * max)
 		snprintf(cell, CELL, "%.3g s", max);
 	else
 		snprintf(cell, CELL, "%.3g to %.3g s", min, max);
@@ -171,26 +171,32 @@ static void write_trials(const struct clv_report_device *d, FILE *out)
 	}
 }
 
+/* The moment that was asked for, else the one to look at first. */
+static const struct clv_report_moment *moment_to_show(const struct clv_report_device *d)
+{
+	for (uint32_t i = 0; i < d->moment_count; i++)
+		if (d->moments[i].kind == CLV_MOMENT_CHOSEN)
+			return &d->moments[i];
+	return d->moment_count ? &d->moments[d->worst] : NULL;
+}
+
 static void write_device(const struct clv_report_device *d, FILE *out)
 {
-	const struct clv_report_moment *worst = d->moment_count ? &d->moments[d->worst] : NULL;
+	const struct clv_report_moment *m = moment_to_show(d);
 	fprintf(out, "\n%s, device %d\n", d->trace->file ? d->trace->file : "trace", d->history->device);
 	paragraph(d->summary, out);
-	if (!worst)
+	if (d->failures) {
+		fputc('\n', out);
+		paragraph(d->moments[d->worst].failure.text, out);
+	}
+	if (!m)
 		return;
 	fputc('\n', out);
 	write_moments(d, out);
-	if (worst->sum.of[CLV_CAUSE_HARD]) {
-		fprintf(out, "\nStranded at %.6g s (%s):\n", worst->time_s, clv_moment_title(worst->kind));
-		write_groups(d, worst, out);
+	if (m->sum.of[CLV_CAUSE_HARD]) {
+		fprintf(out, "\nStranded after event %" PRIu32 " (%s):\n", m->event, clv_moment_title(m->kind));
+		write_groups(d, m, out);
 	}
-	for (uint32_t i = 0; i < d->moment_count; i++)
-		if (d->moments[i].kind == CLV_MOMENT_FAILURE) {
-			fputc('\n', out);
-			paragraph(d->moments[i].failure.text, out);
-		}
-	if (d->failures_untold)
-		fprintf(out, "\n%" PRIu64 " further failures are like these, or not told one by one.\n", d->failures_untold);
 	if (d->trial_count > 1) {
 		fputc('\n', out);
 		write_trials(d, out);

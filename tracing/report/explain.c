@@ -127,7 +127,9 @@ static void say_group(struct text *t, const struct clv_report_group *g)
 	say(t, "%s (%s, %s live", group_name(t->d, g).text, count(g->blocks, "block", "blocks").text, size(g->bytes).text);
 	if (g->never_freed == g->blocks)
 		say(t, ", never freed in this trace");
-	else if (g->left_min_s >= 0)
+	else if (g->left_max_s - g->left_min_s <= 0.01 * g->left_max_s)
+		say(t, ", freed %.3g s later", g->left_max_s);
+	else
 		say(t, ", freed %.3g to %.3g s later", g->left_min_s, g->left_max_s);
 	say(t, ")");
 }
@@ -169,7 +171,7 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 	say(t, "A request of %s failed at %.6g s (event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s, m->event - 1,
 	    f->stack != CLV_NO_STACK ? ", " : "", f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
 	if (f->repeats)
-		say(t, ", and %s like it later", count(f->repeats, "one more", "more").text);
+		say(t, ", and %" PRIu64 " more like it later", f->repeats);
 	say(t, ".");
 }
 
@@ -258,29 +260,69 @@ static void say_basis(struct text *t)
 		    d->uncertain_until);
 }
 
+static const struct clv_report_moment *find(const struct clv_report_device *d, enum clv_moment_kind kind)
+{
+	for (uint32_t i = 0; i < d->moment_count; i++)
+		if (d->moments[i].kind == kind)
+			return &d->moments[i];
+	return NULL;
+}
+
+/* What the peak was made of. Where it was at the moment of another peak, that one is there in its place. */
+static void say_peak(struct text *t)
+{
+	const struct clv_report_device *d = t->d;
+	const struct clv_report_moment *m = find(d, CLV_MOMENT_PEAK_HELD);
+	uint64_t live = d->peak.of[CLV_CAUSE_LIVE];
+	for (uint32_t i = 0; !m && i < d->moment_count; i++)
+		if (d->moments[i].sum.held == d->peak.held)
+			m = &d->moments[i];
+	say(t, "%s %s were held", d->has_history ? "At the peak" : "At the end", size(d->peak.held).text);
+	if (live && d->has_history)
+		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live, size(live).text);
+	if (m) {
+		say(t, ": %s live", size(m->sum.of[CLV_CAUSE_LIVE]).text);
+		if (m->sum.of[CLV_CAUSE_INTERNAL])
+			say(t, ", %s lost to rounding", size(m->sum.of[CLV_CAUSE_INTERNAL]).text);
+		if (m->sum.of[CLV_CAUSE_RESERVATION])
+			say(t, ", %s held back by reservations", size(m->sum.of[CLV_CAUSE_RESERVATION]).text);
+		if (m->sum.of[CLV_CAUSE_STREAM])
+			say(t, ", %s not complete on their streams", size(m->sum.of[CLV_CAUSE_STREAM]).text);
+		if (m->sum.of[CLV_CAUSE_HARD])
+			say(t, ", %s stranded beside live blocks", size(m->sum.of[CLV_CAUSE_HARD]).text);
+		if (m->sum.of[CLV_CAUSE_SOFT])
+			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text, frame_word(d, true));
+	}
+	say(t, ".");
+}
+
+static void say_most_stranded(struct text *t)
+{
+	const struct clv_report_device *d = t->d;
+	const struct clv_report_moment *m = d->moment_count ? &d->moments[d->worst] : NULL;
+	if (!d->peak_stranded) {
+		say(t, " Nothing was stranded at any moment.");
+		return;
+	}
+	if (!m || !m->sum.of[CLV_CAUSE_HARD])
+		return;
+	say(t, " Most was stranded at %.6g s: %s, in %" PRIu64 " of %" PRIu64 " %s.", m->time_s,
+	    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d, true));
+	say_culprits(t, m);
+}
+
 static char *summarise(const struct clv_report_device *d)
 {
 	struct text t = {.d = d};
-	uint64_t live = d->peak.of[CLV_CAUSE_LIVE];
-	say(&t, "At the peak %s were held", size(d->peak.held).text);
-	if (live)
-		say(&t, " (%.3g times the most that was live, %s)", (double)d->peak.held / (double)live, size(live).text);
-	say(&t, ".");
-	if (d->failures)
-		say(&t, " %s failed.", count(d->failures, "request", "requests").text);
-	if (d->moment_count) {
-		const struct clv_report_moment *m = &d->moments[d->worst];
-		if (m->sum.of[CLV_CAUSE_HARD]) {
-			say(&t, " %s were stranded at %.6g s, in %" PRIu64 " of %" PRIu64 " %s.",
-			    size(m->sum.of[CLV_CAUSE_HARD]).text, m->time_s, m->frames_occupied, m->frames,
-			    frame_word(d, true));
-			say_culprits(&t, m);
-		}
+	say_peak(&t);
+	if (d->failures) { /* why is said of each of them */
+		say(&t, " %s failed, the first at %.6g s.", count(d->failures, "request", "requests").text,
+		    d->moments[d->worst].time_s);
+	} else {
+		say_most_stranded(&t);
+		say_advice(&t);
 	}
-	if (!d->peak_stranded)
-		say(&t, " Nothing was stranded at any moment.");
 	say_basis(&t);
-	say_advice(&t);
 	if (!t.failed)
 		return t.data;
 	clv_mem_free(t.data);

@@ -16,13 +16,14 @@
 #include <string.h>
 
 #define TEXT 1024
-#define CANDIDATES_MAX 12
+#define CANDIDATES_MAX 12 /* more than are ever added */
 /* What is told as advice saves at least this, and 1 % of what was held. */
 #define WORTH_BYTES (2 * CLV_MIB)
 #define EVENT_LAG_US 1000 /* as `cleave replay` has it by default */
 
 struct candidate {
 	char policy[TEXT], what[TEXT];
+	enum { ALONE, PLAIN, BESIDE_PLAIN } role; /* BESIDE_PLAIN: it is to be better than PLAIN, too */
 };
 
 struct whatif {
@@ -36,20 +37,21 @@ struct whatif {
 	struct clv_history asked; /* the history in which what failed is asked for as if it had been served, and freed at once */
 	uint32_t *empty_caches;   /* events of that history */
 	uint64_t capacity;
+	uint32_t plain;  /* index in trials of the PLAIN one; 0: it was not tried */
 	uint64_t budget; /* events that may still be replayed */
 };
 
 
-CLV_PRINTF(3, 4) static void add(struct whatif *w, const char *policy, const char *fmt, ...)
+CLV_PRINTF(3, 4) static struct candidate *add(struct whatif *w, const char *policy, const char *fmt, ...)
 {
-	if (w->candidate_count == CANDIDATES_MAX)
-		return;
 	struct candidate *c = &w->candidates[w->candidate_count++];
+	c->role = ALONE;
 	snprintf(c->policy, sizeof(c->policy), "%s", policy);
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(c->what, sizeof(c->what), fmt, ap);
 	va_end(ap);
+	return c;
 }
 
 /* ---- candidates ---- */
@@ -152,11 +154,14 @@ static void reserve_candidates(struct whatif *w, const char *settings)
 			continue;
 		snprintf(policy, sizeof(policy), "cleave:%s%sreserve:%" PRIu64 "*%" PRIu64, settings, *settings ? "," : "",
 			 group->size, group->blocks);
-		add(w, policy, "CLEAVE_CONF=%s, which holds %" PRIu64 " slots of %s back", policy + strlen("cleave:"),
-		    group->blocks, clv_size_print(group->size, size, sizeof(size)));
+		clv_size_print(group->size, size, sizeof(size));
+		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " of %s back",
+		    policy + strlen("cleave:"), group->blocks, size)
+			->role = BESIDE_PLAIN;
 		snprintf(policy + strlen(policy), sizeof(policy) - strlen(policy), "+class");
-		add(w, policy, "CLEAVE_CONF=%s, which holds %" PRIu64 " slots for requests of half of %s up to that back",
-		    policy + strlen("cleave:"), group->blocks, clv_size_print(group->size, size, sizeof(size)));
+		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " from half of %s to %s back",
+		    policy + strlen("cleave:"), group->blocks, size, size)
+			->role = BESIDE_PLAIN;
 		return;
 	}
 }
@@ -166,8 +171,8 @@ static void cleave_candidates(struct whatif *w)
 	char settings[TEXT / 2], policy[TEXT];
 	heap_settings(w->d, settings, sizeof(settings));
 	bool own = w->d->basis == CLV_BASIS_FRAMES;
-	if (!own)
-		add(w, "cleave", "`cleave run`: the same requests served by Cleave");
+	snprintf(policy, sizeof(policy), "cleave%s%s", *settings ? ":" : "", settings);
+	add(w, policy, own ? "the same settings, replayed" : "`cleave run`: the same requests served by Cleave")->role = PLAIN;
 	reserve_candidates(w, settings);
 	if (own && !strstr(settings, "growth:tight")) {
 		snprintf(policy, sizeof(policy), "cleave:%s%sgrowth:tight", settings, *settings ? "," : "");
@@ -213,9 +218,10 @@ static bool is_better(const struct clv_report_trial *t, const struct clv_report_
 {
 	if (!t->completed)
 		return false;
-	if (base->failures)
+	if (!base->completed)
 		return true;
-	return t->saved_bytes > 0 && (uint64_t)t->saved_bytes >= clv_max_u64(WORTH_BYTES, base->peak_held / 100);
+	uint64_t saved = base->peak_held - clv_min_u64(base->peak_held, t->peak_held);
+	return saved >= clv_max_u64(WORTH_BYTES, base->peak_held / 100);
 }
 
 static char *copy(const char *text)
@@ -253,7 +259,10 @@ static bool try_one(struct whatif *w, const struct candidate *c)
 		.failures = !result->completed,
 		.saved_bytes = (int64_t)(d->trials[0].peak_held - result->stats.peak_reserved_bytes),
 	};
-	t->confirmed = is_better(t, &d->trials[0]);
+	bool beside = c->role == BESIDE_PLAIN && w->plain;
+	t->confirmed = is_better(t, &d->trials[0]) && (!beside || is_better(t, &d->trials[w->plain]));
+	if (c->role == PLAIN)
+		w->plain = d->trial_count;
 	d->trial_count++;
 	clv_mem_free(result);
 	return t->policy && t->what;
@@ -329,7 +338,7 @@ static bool try_all(struct whatif *w)
 
 bool clv_whatif_try(struct clv_report_device *d, const struct clv_report_options *options, struct clv_error *err)
 {
-	if (!options->trial_events || !d->history->alloc_count || (!d->failures && !d->peak_stranded))
+	if (!options->trial_events || !d->history->alloc_count || (!d->failures && d->peak.held == d->peak.of[CLV_CAUSE_LIVE]))
 		return true;
 	struct whatif *w = clv_mem_zalloc(1, sizeof(*w));
 	bool ok = w != NULL;

@@ -8,8 +8,9 @@
 
 #include "report.h"
 
-/* Fills in the device's trials, as many as options->trial_events allow; first the base. Nothing is tried where nothing is stranded and nothing
- * failed. False with an error: out of host memory. A setting that is refused is no trial, and no error. */
+/* Fills in the device's trials, as many as options->trial_events allow; first the base. Nothing is tried where nothing failed and
+ * nothing but live bytes was ever held. False with an error: out of host memory. Settings that are refused are no trial, and no
+ * error. */
 bool clv_whatif_try(struct clv_report_device *d, const struct clv_report_options *options, struct clv_error *err);
 
 #endif
