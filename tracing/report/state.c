@@ -11,6 +11,11 @@
 #define RANGE_PAGES_MAX 65536u
 #define PAGES_MAX (1u << 22)
 
+/* Where a block lies: ranks in the plane. */
+struct clv_state_place {
+	uint32_t begin, end;
+};
+
 /* A frame of Cleave by its number. */
 struct clv_physical {
 	uint64_t addr, size; /* addr 0: mapped nowhere */
@@ -78,9 +83,8 @@ static void cover(struct clv_state *s, uint64_t begin, uint64_t end, uint32_t wh
 	const struct clv_report_frame like = {.born = when, .stream = CLV_NO_STREAM};
 	uint32_t at = clv_plane_rank(p, begin), stop = clv_plane_rank(p, end);
 	while (at < stop) {
-		uint32_t frame = clv_plane_frame_of(p, at);
-		if (frame != CLV_RANK_NONE) {
-			at = p->frames[frame].end;
+		if (clv_plane_frame_of(p, at) != CLV_RANK_NONE) {
+			at = clv_rankset_next(&p->run_ends, at + 1);
 			continue;
 		}
 		uint32_t next = clv_rankset_next(&p->frame_starts, at);
@@ -306,6 +310,7 @@ static void add_block(struct clv_state *s, uint32_t id, bool at_start)
 	clv_plane_put(p, begin, end, pending ? CLV_PLANE_PENDING : CLV_PLANE_LIVE, id,
 		      end_of(b->addr, round_up(b->size, CLV_GRAIN)));
 	b->given = p->keys[end] - b->addr;
+	s->places[id] = (struct clv_state_place){begin, end};
 	s->live_blocks += !pending;
 }
 
@@ -313,7 +318,7 @@ static void free_block(struct clv_state *s, uint32_t id, bool pends)
 {
 	struct clv_plane *p = &s->plane;
 	struct clv_report_block *b = &s->blocks[id];
-	uint32_t begin = clv_plane_rank(p, b->addr), end = clv_plane_rank(p, end_of(b->addr, b->given));
+	uint32_t begin = s->places[id].begin, end = s->places[id].end;
 	/* where something else has taken a part meanwhile, that is not pending */
 	bool whole = clv_rankset_has(&p->starts, begin) && p->pieces[begin].owner == id && p->pieces[begin].end == end;
 	s->live_blocks -= b->freed == s->event;
@@ -336,6 +341,12 @@ static bool waits_for_ready(const struct clv_state *s, uint32_t block)
 	return s->basis == CLV_BASIS_FRAMES && s->has_ready && s->blocks[block].given > CLV_STATE_SMALL_MAX;
 }
 
+/* Its request has freed it already. */
+static bool was_complete(const struct clv_state *s, uint32_t block)
+{
+	return s->blocks[block].gone == s->blocks[block].freed && s->blocks[block].freed != s->event;
+}
+
 static void apply_event(struct clv_state *s)
 {
 	const struct clv_event_record *e = &s->h->events[s->event];
@@ -353,7 +364,7 @@ static void apply_event(struct clv_state *s)
 			free_block(s, e->block, !completed_next(s->h, s->event) || waits_for_ready(s, e->block));
 		break;
 	case CLV_ACTION_FREE_COMPLETED:
-		if (block)
+		if (block && !was_complete(s, e->block))
 			free_block(s, e->block, waits_for_ready(s, e->block));
 		break;
 	case CLV_ACTION_SEGMENT_ALLOC:
@@ -629,7 +640,8 @@ bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const st
 	    !clv_torch_window_init(&s->window, trace, history, &s->settings, trace->torch.total_bytes, err))
 		return false;
 	s->blocks = clv_mem_zalloc((size_t)history->block_count + 1, sizeof(*s->blocks));
-	if (!s->blocks)
+	s->places = clv_mem_zalloc((size_t)history->block_count + 1, sizeof(*s->places));
+	if (!s->blocks || !s->places)
 		return clv_error_set(err, "out of host memory");
 	list_blocks(s);
 	give_sizes(s);
@@ -646,6 +658,7 @@ void clv_state_close(struct clv_state *s)
 	clv_map_free(&s->served);
 	clv_map_free(&s->numbers);
 	clv_mem_free(s->physical);
+	clv_mem_free(s->places);
 	clv_mem_free(s->blocks);
 	*s = (struct clv_state){NULL};
 }

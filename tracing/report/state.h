@@ -29,6 +29,7 @@ struct clv_state {
 	uint64_t live_blocks;
 
 	/* private to state.c */
+	struct clv_state_place *places; /* by dense id */
 	bool whole_ranges;     /* ranges are not divided into pages: there would be too many */
 	bool has_ready;        /* FRAMES: the heap tells when a free is complete */
 	bool driver_is_live;   /* DRIVER: no requests were recorded, so what the driver gave is taken to be in use */
