@@ -27,6 +27,7 @@ int clv_cmd_run(int argc, char **argv);
 int clv_cmd_replay(int argc, char **argv);
 int clv_cmd_report(int argc, char **argv);
 int clv_cmd_convert(int argc, char **argv);
+int clv_cmd_stat(int argc, char **argv);
 int clv_cmd_plan(int argc, char **argv);
 int clv_cmd_pack(int argc, char **argv);
 int clv_cmd_stress(int argc, char **argv);
