@@ -7,9 +7,11 @@
 #include <cleave/plan.h>
 #include <cleave/preload.h>
 #include <cleave/torch.h>
+#include <cleave/trace.h>
 
 int use(cleave_heap *heap);
 int use_plan(uint64_t *offset);
+int use_trace(void);
 
 int use(cleave_heap *heap)
 {
@@ -25,4 +27,12 @@ int use_plan(uint64_t *offset)
 	cleave_pack_settings settings = {0, 1, 0, 0.5, {0}};
 	cleave_pack_result result;
 	return cleave_pack(&buffer, 1, &settings, offset, &result, 0, 0);
+}
+
+int use_trace(void)
+{
+	CLEAVE_TRACE_PHASE_BEGIN("load");
+	CLEAVE_TRACE_MARK("loaded");
+	CLEAVE_TRACE_PHASE_END("load");
+	return cleave_trace_flush();
 }

@@ -128,7 +128,14 @@ static struct clv_trace *random_trace(uint64_t seed, uint32_t events)
 		for (uint32_t k = 0; k < t->stacks[i].count; k++)
 			t->stack_frames[t->stack_frame_count++] = (struct clv_frame_record){
 				(uint32_t)clv_rng_below(&rng, 4), (uint32_t)clv_rng_below(&rng, 4),
-				(uint32_t)clv_rng_next(&rng)};
+				(uint32_t)clv_rng_next(&rng), (uint32_t)clv_rng_below(&rng, 4),
+				seed & 1 ? clv_rng_next(&rng) : 0};
+	}
+	t->module_count = 3;
+	t->modules = clv_mem_zalloc(3, sizeof(*t->modules));
+	for (uint32_t i = 0; i < 3; i++) {
+		t->modules[i] = (struct clv_module_record){.path = i, .build_id_len = (uint8_t)(i * 16)};
+		memset(t->modules[i].build_id, (int)(i + seed), i * 16);
 	}
 	t->history_count = 2;
 	t->histories = clv_mem_zalloc(2, sizeof(*t->histories));
@@ -151,6 +158,33 @@ static struct clv_trace *random_trace(uint64_t seed, uint32_t events)
 			e->size = clv_rng_range(&rng, 1, (uint64_t)1 << clv_rng_below(&rng, 61));
 			e->stream = (uint32_t)clv_rng_below(&rng, t->stream_count);
 			e->stack = (uint32_t)clv_rng_below(&rng, t->stack_count);
+		}
+		if (seed & 2) {
+			h->threads = clv_mem_zalloc(h->event_count, sizeof(*h->threads));
+			h->slack = clv_mem_zalloc(h->event_count, sizeof(*h->slack));
+			for (uint32_t i = 0; i < h->event_count; i++) {
+				h->threads[i] = (uint32_t)clv_rng_next(&rng);
+				h->slack[i] = (uint32_t)clv_rng_below(&rng, 512);
+			}
+		}
+		h->note_count = h->event_count ? (uint32_t)clv_rng_below(&rng, 200) : 0;
+		h->notes = clv_mem_zalloc(h->note_count, sizeof(*h->notes));
+		for (uint32_t i = 0, event = 0; i < h->note_count; i++) {
+			event += (uint32_t)clv_rng_below(&rng, (h->event_count - event) / (h->note_count - i) + 1);
+			h->notes[i] = (struct clv_note){
+				.time_us = clv_rng_next(&rng),
+				.addr = clv_rng_next(&rng) >> clv_rng_below(&rng, 64),
+				.size = clv_rng_next(&rng) >> clv_rng_below(&rng, 64),
+				.a = clv_rng_next(&rng) >> clv_rng_below(&rng, 64),
+				.b = clv_rng_below(&rng, 2) ? UINT64_MAX : 0,
+				.event = event,
+				.stream = clv_rng_below(&rng, 3) ? (uint32_t)clv_rng_below(&rng, t->stream_count)
+								 : CLV_NO_STREAM,
+				.text = clv_rng_below(&rng, 3) ? (uint32_t)clv_rng_below(&rng, 4) : CLV_NO_TEXT,
+				.stack = (uint32_t)clv_rng_below(&rng, t->stack_count),
+				.thread = (uint32_t)clv_rng_next(&rng),
+				/* those of later versions, too */
+				.kind = (uint16_t)clv_rng_below(&rng, clv_rng_below(&rng, 9) ? CLV_EVENT_COUNT : 65536)};
 		}
 		h->has_state = d == 1 || (seed & 4);
 		h->pool_count = 1 + (h->has_state ? (uint32_t)clv_rng_below(&rng, 3) : 0);

@@ -5,6 +5,7 @@
  * compares the physical memory under blocks with that which graphs may touch.
  */
 #include "check_main.h"
+#include "event_model.h"
 #include "lasting_driver.h"
 
 #include "../src/heap/heap_more.h"
@@ -17,12 +18,15 @@
 
 static struct lasting l;
 static cleave_heap *heap;
+static struct event_model events;
 
 static void open_heap_over(const struct clv_sim_config *config, const char *settings)
 {
 	char why[256] = "";
 	lasting_open(&l, config);
 	ck_assert_msg(!cleave_heap_open(&heap, &l.base, settings, why, sizeof(why)), "%s", why);
+	event_model_open(&events);
+	clv_heap_observe(heap, &events.observer);
 }
 
 static void open_heap(uint64_t capacity, const char *settings)
@@ -34,12 +38,15 @@ static void check_heap(void)
 {
 	char why[256] = "";
 	ck_assert_msg(!cleave_heap_check(heap, why, sizeof(why)), "%s", why);
+	event_model_compare(&events, heap, 0); /* what it has told says the same */
 }
 
 static void shut_heap(void)
 {
 	check_heap();
+	event_model_ignore(&events); /* live blocks go with the heap */
 	cleave_heap_close(heap);
+	event_model_close(&events);
 	lasting_close(&l);
 }
 

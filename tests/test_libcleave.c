@@ -88,6 +88,7 @@ START_TEST(exports_are_the_public_api)
 	ck_assert_uint_gt(api.count, 10);
 	declared("plan.h", &api);
 	declared("torch.h", &api);
+	declared("trace.h", &api);
 	exported(&have);
 	for (size_t i = 0; i < api.count; i++)
 		ck_assert_msg(names_have(&have, api.name[i]), "%s is declared, not exported", api.name[i]);

@@ -247,6 +247,39 @@ START_TEST(refused_outside_programs)
 }
 END_TEST
 
+/* Those of a recording are read under a program and where a program records itself, and nowhere else. */
+START_TEST(recordings)
+{
+	struct clv_settings s;
+	struct clv_error err = {""};
+	static const char text[] = "stacks:native,stack_depth:8,stack_every:10,stack_above:1MiB,trace_limit:1GiB,trace_keep:4,"
+				   "trace_buffer:64KiB,trace_flush:0.25";
+	ck_assert_msg(clv_settings_parse_record(&s, text, &err), "%s", err.text);
+	ck_assert_int_eq(s.stacks, CLV_STACKS_NATIVE);
+	ck_assert_uint_eq(s.stack_depth, 8);
+	ck_assert_uint_eq(s.stack_every, 10);
+	ck_assert_uint_eq(s.stack_above, CLV_MIB);
+	ck_assert_uint_eq(s.trace_limit, CLV_GIB);
+	ck_assert_uint_eq(s.trace_keep, 4);
+	ck_assert_uint_eq(s.trace_buffer, 64 * CLV_KIB);
+	ck_assert_uint_eq(s.trace_flush_ms, 250);
+	same(for_program(text), s);
+	ck_assert(clv_settings_parse_record(&s, NULL, &err));
+	ck_assert_int_eq(s.stacks, CLV_STACKS_ALL);
+	ck_assert_str_eq(s.trace, "");
+	s = for_program("observe,trace:a%p.clv");
+	ck_assert(s.observe);
+	ck_assert_str_eq(s.trace, "a%p.clv");
+	ck_assert(!for_program("trace:a.clv").observe);
+	ck_assert(!clv_settings_parse(&s, "stacks:off", &err));
+	ck_assert_msg(strstr(err.text, "'stacks'") && strstr(err.text, "recordings"), "%s", err.text);
+	static const char *const refused[] = {"growth:tight",   "trace:file",    "observe",       "stacks:some", "stack_depth:8KiB",
+					      "stack_depth:-1", "stack_every:",  "trace_keep:1.5", "trace:%x",   "stack_depth:1234567890"};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(refused); i++)
+		ck_assert_msg(!clv_settings_parse_record(&s, refused[i], &err), "'%s' is accepted", refused[i]);
+}
+END_TEST
+
 START_TEST(refusals)
 {
 	static const struct {
@@ -300,6 +333,8 @@ START_TEST(printed)
 		"limit:1000000007,serve:all,free:now,graphs:off,ipc:off,pinned:on,pinned_limit:0,driver:any",
 		"reserve:1176MiB*4+after=92+hard+name=w13_weight,reserve:70000+class,report:off,stats:on,stat:off",
 		"metrics:/run/x %p-%r.prom,metrics_interval:0.250",
+		"observe,trace:/tmp/a-%p.clv,stacks:python,stack_depth:32,stack_every:100,stack_above:70000,trace_limit:64MiB,"
+		"trace_keep:0,trace_buffer:1MiB,trace_flush:0.500",
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		char text[512], again[512];
@@ -334,7 +369,8 @@ START_TEST(table_is_complete)
 		bool choice = !strcmp(table[i].kind, "CHOICE"), on_off = !strcmp(table[i].kind, "BOOL");
 		bool reservation = !strcmp(table[i].kind, "RESERVATION");
 		bool file = !strcmp(table[i].kind, "FILE_NAME"), seconds = !strcmp(table[i].kind, "SECONDS");
-		ck_assert(word || size || choice || on_off || reservation || file || seconds);
+		bool number = !strcmp(table[i].kind, "NUMBER");
+		ck_assert(word || size || choice || on_off || reservation || file || seconds || number);
 		ck_assert_int_eq(word || reservation || file, !table[i].initial[0]);
 		ck_assert_int_eq(choice || on_off, table[i].words[0] != 0);
 		ck_assert(!on_off || !strcmp(table[i].words, "on|off"));
@@ -494,5 +530,5 @@ START_TEST(random_text)
 }
 END_TEST
 
-CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, refusals,
+CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, recordings, refusals,
 	   printed, table_is_complete, reservations, reservations_refused, reservations_printed, random_text)

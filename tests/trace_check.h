@@ -48,6 +48,13 @@ static inline const char *trace_history_wrong(const struct clv_trace *t, const s
 	}
 	WRONG_UNLESS(next == h->block_count && allocs == h->alloc_count && ooms == h->oom_count);
 	WRONG_UNLESS(h->duration_s >= 0);
+	for (uint32_t i = 0; i < h->note_count; i++) {
+		const struct clv_note *n = &h->notes[i];
+		WRONG_UNLESS(n->event <= h->event_count && (i == 0 || n->event >= h->notes[i - 1].event));
+		WRONG_UNLESS(n->stream == CLV_NO_STREAM || n->stream < t->stream_count);
+		WRONG_UNLESS(n->text == CLV_NO_TEXT || n->text < t->string_count);
+		WRONG_UNLESS(n->stack == CLV_NO_STACK || n->stack < t->stack_count);
+	}
 	uint64_t end = 0, blocks = 0;
 	for (uint32_t i = 0; i < h->segment_count; i++) {
 		const struct clv_segment_record *s = &h->segments[i];
@@ -75,7 +82,10 @@ static inline const char *trace_wrong(const struct clv_trace *t)
 		WRONG_UNLESS((uint64_t)t->stacks[i].first + t->stacks[i].count <= t->stack_frame_count);
 	for (uint32_t i = 0; i < t->stack_frame_count; i++)
 		WRONG_UNLESS(t->stack_frames[i].file < t->string_count &&
-			     t->stack_frames[i].function < t->string_count);
+			     t->stack_frames[i].function < t->string_count &&
+			     t->stack_frames[i].module <= t->module_count);
+	for (uint32_t i = 0; i < t->module_count; i++)
+		WRONG_UNLESS(t->modules[i].path < t->string_count && t->modules[i].build_id_len <= CLV_BUILD_ID_MAX);
 	for (uint32_t i = 0; i < t->string_count; i++)
 		WRONG_UNLESS(t->strings[i] && strlen(t->strings[i]) < SIZE_MAX);
 	for (uint32_t i = 0; i < t->history_count; i++) {
@@ -97,6 +107,15 @@ static inline const char *trace_history_difference(const struct clv_history *a, 
 		WRONG_UNLESS(x->block == y->block && x->stack == y->stack && x->pool == y->pool &&
 			     x->action == y->action);
 		WRONG_UNLESS(x->flags == y->flags);
+		WRONG_UNLESS((a->threads ? a->threads[i] : 0) == (b->threads ? b->threads[i] : 0));
+		WRONG_UNLESS((a->slack ? a->slack[i] : 0) == (b->slack ? b->slack[i] : 0));
+	}
+	WRONG_UNLESS(a->note_count == b->note_count);
+	for (uint32_t i = 0; i < a->note_count; i++) {
+		const struct clv_note *x = &a->notes[i], *y = &b->notes[i];
+		WRONG_UNLESS(x->time_us == y->time_us && x->addr == y->addr && x->size == y->size && x->a == y->a);
+		WRONG_UNLESS(x->b == y->b && x->event == y->event && x->stream == y->stream && x->text == y->text);
+		WRONG_UNLESS(x->stack == y->stack && x->thread == y->thread && x->kind == y->kind);
 	}
 	WRONG_UNLESS(a->has_state == b->has_state && a->segment_count == b->segment_count);
 	for (uint32_t i = 0; i < a->segment_count; i++) {
@@ -148,6 +167,13 @@ static inline const char *trace_difference(const struct clv_trace *a, const stru
 	for (uint32_t i = 0; i < a->stack_frame_count; i++) {
 		const struct clv_frame_record *x = &a->stack_frames[i], *y = &b->stack_frames[i];
 		WRONG_UNLESS(x->file == y->file && x->function == y->function && x->line == y->line);
+		WRONG_UNLESS(x->module == y->module && x->address == y->address);
+	}
+	WRONG_UNLESS(a->module_count == b->module_count);
+	for (uint32_t i = 0; i < a->module_count; i++) {
+		const struct clv_module_record *x = &a->modules[i], *y = &b->modules[i];
+		WRONG_UNLESS(x->path == y->path && x->build_id_len == y->build_id_len);
+		WRONG_UNLESS(memcmp(x->build_id, y->build_id, x->build_id_len) == 0);
 	}
 	WRONG_UNLESS(a->history_count == b->history_count);
 	for (uint32_t i = 0; i < a->history_count; i++) {

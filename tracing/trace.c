@@ -60,6 +60,7 @@ void clv_trace_free(struct clv_trace *trace)
 	clv_mem_free(trace->stacks);
 	clv_mem_free(trace->stack_frames);
 	clv_mem_free(trace->strings);
+	clv_mem_free(trace->modules);
 	clv_mem_free(trace);
 }
 

@@ -35,7 +35,10 @@ const char *clv_action_name(enum clv_action a); /* "alloc"; "other" for OTHER */
 #define CLV_NO_BLOCK UINT32_MAX
 #define CLV_NO_STACK 0u /* stack ids start at 1 */
 
-#define CLV_EVENT_IMPLIED 1u /* flags: a FREE_COMPLETED that was recorded as FREE_REQUESTED (clv_history_link) */
+/* flags */
+#define CLV_EVENT_IMPLIED 1u /* a FREE_COMPLETED that was recorded as FREE_REQUESTED (clv_history_link) */
+#define CLV_EVENT_LOST 2u    /* a FREE_COMPLETED that was not recorded: something else is there now. Events were lost, or a
+                                block was told of twice while recording began */
 
 /* 40 bytes: ten million events are 400 MB. */
 struct clv_event_record {
@@ -144,9 +147,20 @@ enum clv_trace_format { CLV_FORMAT_TORCH, CLV_FORMAT_CLV, CLV_FORMAT_RMM };
 
 const char *clv_trace_format_name(enum clv_trace_format f); /* "torch", "clv", "rmm" */
 
+/* A native frame as it was recorded has the path of its module for a file, the empty string for a function and line 0, until
+ * its symbol is looked up. */
 struct clv_frame_record {
 	uint32_t file, function; /* index into strings */
 	uint32_t line;
+	uint32_t module;  /* of a native frame: index into modules plus 1; 0: none is known */
+	uint64_t address; /* of a native frame: where it returns to, in the module's file, or in memory without one; else 0 */
+};
+
+#define CLV_BUILD_ID_MAX 32u
+
+struct clv_module_record {
+	uint32_t path; /* index into strings */
+	uint8_t build_id_len, build_id[CLV_BUILD_ID_MAX];
 };
 
 struct clv_map;
@@ -172,6 +186,8 @@ struct clv_trace {
 	uint32_t stack_frame_count;
 	char **strings;
 	uint32_t string_count;
+	struct clv_module_record *modules;
+	uint32_t module_count;
 };
 
 void clv_trace_free(struct clv_trace *trace); /* NULL is allowed */

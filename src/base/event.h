@@ -16,11 +16,13 @@
 	/* of programs */                                                                                              \
 	X(ALLOC, "alloc", "a block; requested bytes; bytes that it takes; -")                                          \
 	X(FREE, "free", "a block; requested bytes; -; the stream that it was allocated on")                            \
-	X(FAIL, "fail", "free bytes of the device; requested bytes; the failure's number; -")                          \
+	X(FAIL, "fail", "free bytes of the device; requested bytes; the failure's number; bytes of the largest hole. The text: " \
+		"live, held, ... at this moment, as in cleave_failure: key=bytes with blanks between")                 \
 	/* of the heap: physical memory */                                                                             \
 	X(FRAME_CREATE, "frame_create", "where it is mapped, 0: nowhere; bytes; its number; -")                        \
 	X(FRAME_RELEASE, "frame_release", "where it was mapped; bytes; its number; -")                                 \
-	X(FRAME_MAP, "frame_map", "where it is mapped now; bytes; its number; where it was, or 0")                     \
+	X(FRAME_MAP, "frame_map", "where it is mapped now; bytes; its number; the address that it has left, where its mapping " \
+		"stays until frame_unmap; 0: it leaves none, and cannot be used at the new one")                       \
 	X(FRAME_UNMAP, "frame_unmap", "where it is mapped no more; bytes; its number; -")                              \
 	/* of the heap: how it is divided */                                                                           \
 	X(CUT, "cut", "the block that was cut off; its bytes; the hole's address before; the hole's bytes before")     \
@@ -39,7 +41,7 @@
 	 * the call's name */                                                                                          \
 	X(DRIVER_ALLOC, "driver_alloc", "the address or handle; bytes; -; -")                                          \
 	X(DRIVER_FREE, "driver_free", "the address or handle; bytes if known; -; -")                                   \
-	X(DRIVER_FAIL, "driver_fail", "-; bytes; the driver's error; -")                                               \
+	X(DRIVER_FAIL, "driver_fail", "free bytes of the device, if it is out of memory; bytes; the driver's error; -")                                               \
 	/* of the user. The text is what the user said */                                                              \
 	X(MARK, "mark", "-; -; -; -")                                                                                  \
 	X(PHASE_BEGIN, "phase_begin", "-; -; -; -")                                                                    \
@@ -49,7 +51,12 @@
 	X(SETTINGS, "settings", "-; -; -; -. The text is CLEAVE_CONF as it is in force")                               \
 	X(DEVICE, "device", "-; bytes that the device has; bytes that the heap may hold, 0: no limit; -. The text is its name") \
 	X(DROPPED, "dropped", "-; events lost; 0: no room in memory, 1: the disk, 2: the size limit; -")               \
-	X(FORK, "fork", "the child's pid; -; -; -")
+	X(FORK, "fork", "the child's pid; -; -; -")                                                                    \
+	/* of the driver, as above: frames of the program's own, and addresses */                                      \
+	X(DRIVER_MAP, "driver_map", "where it is mapped; bytes; the frame's handle; -")                                \
+	X(DRIVER_UNMAP, "driver_unmap", "where nothing is mapped any more; bytes; -; -")                               \
+	X(DRIVER_ADDRESSES, "driver_addresses", "the first of the addresses that are reserved; bytes; -; -")           \
+	X(DRIVER_ADDRESSES_FREE, "driver_addresses_free", "the first of those that are given back; bytes; -; -")
 
 enum clv_event {
 #define X(name, text, what) CLV_EVENT_##name,

@@ -89,5 +89,6 @@ double clv_bench_wall_ns(void);
 bool clv_bench_trace(struct clv_bench *b); /* import/TRACE, replay/TRACE/POLICY */
 bool clv_bench_heap(struct clv_bench *b);  /* hit, holes, coalesce, mixed */
 bool clv_bench_threads(struct clv_bench *b);
+bool clv_bench_record(struct clv_bench *b); /* record */
 
 #endif

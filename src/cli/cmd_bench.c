@@ -17,7 +17,9 @@ static const char about[] =
 	"without one all are run.\n\n"
 	"  import/TRACE, replay/TRACE/POLICY   beside a loop that only reads the records\n"
 	"  hit, holes, coalesce, mixed         the heap, beside malloc of the C library; many holes also beside few\n"
-	"  threads/SIZE/T                      T threads in one heap, beside malloc and beside one thread\n\n"
+	"  threads/SIZE/T                      T threads in one heap, beside malloc and beside one thread\n"
+	"  record/event, record/event/T        an event for the recorder, beside the clock; T threads beside one\n"
+	"  record/SIZE                         the heap with both of its events recorded, beside the heap alone\n\n"
 	"The device is simulated: times are those of the host, without the driver's. Each run has the same inputs.";
 
 struct bench_command {
@@ -98,8 +100,9 @@ static void print_text(const struct bench_command *c)
 		}
 		putchar('\n');
 	}
-	printf("\nM/s: millions of events a second. ns: nanoseconds a request or free; in hit, holes and threads a pair of\n"
-	       "both. Times are those of a processor that does nothing else, but for threads: they go by the wall clock.\n");
+	printf("\nM/s: millions of events a second. ns: nanoseconds a request or free; in hit, holes, threads and\n"
+	       "record/SIZE a pair of both; in record/event an event. Times are those of a processor that does nothing else,\n"
+	       "but for threads: they go by the wall clock.\n");
 }
 
 /* ---- for programs ---- */
@@ -137,7 +140,7 @@ static bool print_json(const struct bench_command *c)
 
 static bool run_all(struct clv_bench *b)
 {
-	return clv_bench_trace(b) && clv_bench_heap(b) && clv_bench_threads(b);
+	return clv_bench_trace(b) && clv_bench_heap(b) && clv_bench_threads(b) && clv_bench_record(b);
 }
 
 /* A name that stands for nothing is refused before minutes of work. -1: all are known. */

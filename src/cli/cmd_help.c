@@ -21,7 +21,8 @@ static void print_overview(void)
 #undef X
 }
 
-static const char *const readers[] = {[CLV_READER_HEAP] = "heap", [CLV_READER_PRELOAD] = "preload"};
+static const char *const readers[] = {[CLV_READER_HEAP] = "heap", [CLV_READER_PRELOAD] = "preload",
+				      [CLV_READER_RECORD] = "record"};
 
 /* The settings of one reader. Further lines of an explanation stand under the first. */
 static void print_group(enum clv_setting_reader reader, const char *title)
@@ -52,6 +53,7 @@ static int print_settings(bool as_json)
 		printf("CLEAVE_CONF=key:value,... for a program, `--policy cleave:key:value,...` for a replay.\n");
 		print_group(CLV_READER_HEAP, "Of the heap, for programs and replays:");
 		print_group(CLV_READER_PRELOAD, "Of a program that runs under Cleave (`cleave run`), not for replays:");
+		print_group(CLV_READER_RECORD, "Of recordings: with `trace` there, and for cleave_trace_start():");
 		return CLV_EXIT_DONE;
 	}
 	json_t *list = json_array();

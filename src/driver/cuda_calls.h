@@ -72,6 +72,7 @@
 	X(cuMemAllocHost_v2, (void **pp, size_t bytesize)) \
 	X(cuMemFreeHost, (void *p)) \
 	X(cuMemHostRegister_v2, (void *p, size_t bytesize, unsigned int Flags)) \
+	X(cuMemHostUnregister, (void *p)) \
 	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr *pdptr, void *p, unsigned int Flags)) \
 	X(cuMemHostGetFlags, (unsigned int *pFlags, void *p)) \
 	X(cuArrayCreate_v2, (CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)) \
@@ -79,6 +80,8 @@
 	X(cuMipmappedArrayCreate, \
 	  (CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc, \
 	   unsigned int numMipmapLevels)) \
+	X(cuArrayDestroy, (CUarray hArray)) \
+	X(cuMipmappedArrayDestroy, (CUmipmappedArray hMipmappedArray)) \
 	/* between processes */ \
 	X(cuIpcGetMemHandle, (CUipcMemHandle *pHandle, CUdeviceptr dptr)) \
 	X(cuIpcOpenMemHandle_v2, (CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)) \

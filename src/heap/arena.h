@@ -77,6 +77,7 @@ struct clv_extent {
 
 struct clv_frame {
 	uint64_t addr, size;
+	uint64_t number; /* of those of the arena, from 1; never reused */
 	clv_handle handle;
 	uint64_t live;          /* bytes of it in live extents */
 	uint32_t whole_slot;    /* slot of the hole that covers it, or CLV_SLOT_NONE */
@@ -152,6 +153,7 @@ struct clv_arena {
 	struct cleave_heap *heap;
 	struct clv_driver *driver;
 	int device;
+	_Atomic(struct clv_observer *) observer; /* NULL: nobody is told */
 	uint64_t granularity;
 	struct clv_pagemap pages;
 	_Atomic uint64_t epoch;    /* changes when threads must forget the slots they know */
@@ -190,6 +192,8 @@ struct clv_arena {
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */
 	bool host_out; /* host memory was refused: since the request began */
+	uint64_t asked; /* bytes that the request asks for which has the lock; else 0 */
+	uint64_t last_frame; /* the number of the last one */
 
 	/* requests */
 	struct clv_counts counts; /* `live`: of large blocks, and what threads handed in; the rest: of threads that have ended */
@@ -217,6 +221,8 @@ struct cleave_heap {
 	_Atomic(struct clv_arena *) *arenas; /* made at the first use of a device */
 	pthread_mutex_t lock;      /* guards the making of arenas, and `caches` */
 	struct clv_cache *caches;
+	struct clv_observer *observer; /* of arenas that are made; guarded by `lock` */
+	struct cleave_heap *next_open; /* observer.c */
 	/* told of what reservations should not have to do; guarded by `lock` */
 	void (*warn)(void *arg, const char *sentence);
 	void *warn_arg;

@@ -63,11 +63,16 @@ static inline bool clv_cache_pop(struct clv_cache_bin *bin, struct clv_piece *ou
 	return false;
 }
 
+static inline bool clv_cache_has_room(const struct clv_cache_bin *bin)
+{
+	return bin->count < bin->room;
+}
+
 /* false: full */
 static inline bool clv_cache_push(struct clv_cache_bin *bin, const struct clv_piece *piece)
 {
 	uint32_t i = bin->count;
-	if (i == bin->room)
+	if (!clv_cache_has_room(bin))
 		return false;
 	bin->slabs[i] = piece->slab;
 	bin->numbers[i] = (uint8_t)piece->number;

@@ -9,6 +9,7 @@
 #include "reclaim.h"
 #include "reserve.h"
 #include "space.h"
+#include "tell.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -97,6 +98,19 @@ void clv_stats_fill(struct clv_arena *a, cleave_heap_stats *out)
 	out->reservation_bytes = a->reserve_bytes;
 }
 
+/* What the event has no place for is in its text. */
+static void tell(struct clv_arena *a, const cleave_failure *f, cleave_stream stream)
+{
+	char text[256];
+	snprintf(text, sizeof(text),
+		 "live=%" PRIu64 " held=%" PRIu64 " free=%" PRIu64 " stranded=%" PRIu64 " pending=%" PRIu64 " graphs=%" PRIu64
+		 " limit=%" PRIu64 " device=%" PRIu64 " missing=%" PRIu64,
+		 f->live_bytes, f->held_bytes, f->free_bytes, f->stranded_bytes, f->pending_bytes, f->graph_bytes, f->limit_bytes,
+		 f->device_total_bytes, f->missing_bytes);
+	CLV_TELL(a, FAIL, stream, .addr = f->device_free_bytes, .size = f->request_bytes, .a = f->number,
+		 .b = f->largest_hole_bytes, .text = text);
+}
+
 void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 {
 	const struct clv_counts_sum sum = clv_caches_sum(a);
@@ -136,6 +150,8 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	else if (size > clv_align_down(room, a->granularity))
 		f->missing_bytes = clv_align_up(size, a->granularity) - room;
 	a->failures_refused += !f->missing_bytes;
+	if (clv_observer_of(a))
+		tell(a, f, stream);
 }
 
 void clv_failure_broken(struct clv_arena *a, const char *sentence)

@@ -4,6 +4,7 @@
 #include "../host/meta.h"
 #include "space.h"
 #include "streams.h"
+#include "tell.h"
 
 static void link_frame(struct clv_arena *a, struct clv_frame *f)
 {
@@ -42,6 +43,22 @@ static void linger(struct clv_arena *a, struct clv_frame *f, struct clv_extent *
 	piece->linger.frame = f;
 	f->lingers++;
 	clv_slot_linger(a->slots[slot], piece, seq);
+}
+
+/* The frame is mapped at `addr` from now on: moved there from `from`, or (0) beside where it is. */
+static void tell_mapped(struct clv_arena *a, const struct clv_frame *f, uint64_t addr, uint64_t from)
+{
+	CLV_TELL(a, FRAME_MAP, CLEAVE_STREAM_ANY, .addr = addr, .size = f->size, .a = f->number, .b = from);
+}
+
+static void tell_unmapped(struct clv_arena *a, const struct clv_frame *f, uint64_t addr)
+{
+	CLV_TELL(a, FRAME_UNMAP, CLEAVE_STREAM_ANY, .addr = addr, .size = f->size, .a = f->number);
+}
+
+static void tell_released(struct clv_arena *a, const struct clv_frame *f)
+{
+	CLV_TELL(a, FRAME_RELEASE, CLEAVE_STREAM_ANY, .addr = f->addr, .size = f->size, .a = f->number);
 }
 
 static void add_held(struct clv_arena *a, uint64_t size)
@@ -84,6 +101,7 @@ static enum clv_result give_back(struct clv_arena *a, struct clv_frame *f)
 		keep_loose(a, f);
 		return r;
 	}
+	tell_released(a, f);
 	drop_held(a, f->size);
 	clv_pool_give(&a->frame_pool, f);
 	return CLV_OK;
@@ -103,17 +121,21 @@ enum clv_result clv_frame_buy(struct clv_arena *a, struct clv_extent *anchor, ui
 		return r;
 	struct clv_frame *f = clv_pool_take(&a->frame_pool);
 	f->size = size;
+	f->number = ++a->last_frame;
 	f->handle = handle;
 	f->whole_slot = CLV_SLOT_NONE;
 	f->busy_slot = CLV_SLOT_ANY;
 	add_held(a, size);
 	r = map_with_access(a, anchor, addr, f);
+	f->addr = r == CLV_OK ? addr : 0;
+	CLV_TELL(a, FRAME_CREATE, CLEAVE_STREAM_ANY, .addr = f->addr, .size = size, .a = f->number);
 	if (r != CLV_OK) {
+		if (f->lingers)
+			tell_mapped(a, f, addr, 0);
 		give_back(a, f);
 		return r;
 	}
 	a->created++;
-	f->addr = addr;
 	link_frame(a, f);
 	clv_pagemap_set_frame(&a->pages, addr, size, f);
 	clv_space_add_frame(a, clv_space_locate(a, anchor, addr), f, slot);
@@ -125,20 +147,27 @@ enum clv_result clv_frame_move(struct clv_arena *a, struct clv_frame *f, struct 
 {
 	struct clv_driver *d = a->driver;
 	uint64_t old = f->addr;
+	uint32_t before = f->lingers;
 	if (!clv_pool_reserve(&a->extents, 4) || !clv_pagemap_reserve(&a->pages, addr, f->size) || !clv_slot_ready(a->slots[slot])) {
 		a->host_out = true;
 		return CLV_FAILED;
 	}
 	enum clv_result r = map_with_access(a, anchor, addr, f);
-	if (r != CLV_OK)
+	if (r != CLV_OK) {
+		if (f->lingers != before)
+			tell_mapped(a, f, addr, 0);
 		return r;
+	}
 	a->moved++;
+	tell_mapped(a, f, addr, old);
 	/* A mapping that the driver will not take away now is as good as one that must stay a while. */
 	bool lingers = !clv_slot_passed(a, f->busy_slot, f->busy_seq) || d->unmap(d, old, f->size) != CLV_OK;
 	clv_pagemap_set_frame(&a->pages, old, f->size, NULL);
 	struct clv_extent *piece = clv_space_remove_frame(a, f, lingers ? CLV_LINGER : CLV_GAP);
 	if (lingers)
 		linger(a, f, piece, f->busy_slot, f->busy_seq);
+	else
+		tell_unmapped(a, f, old);
 	f->addr = addr;
 	clv_pagemap_set_frame(&a->pages, addr, f->size, f);
 	clv_space_add_frame(a, clv_space_locate(a, anchor, addr), f, slot);
@@ -169,6 +198,8 @@ enum clv_result clv_frame_fold(struct clv_arena *a, struct clv_frame *f, struct 
 		return r;
 	}
 	clv_pagemap_set_frame(&a->pages, addr, f->size, NULL);
+	tell_unmapped(a, f, addr);
+	tell_mapped(a, onto, addr, 0);
 	linger(a, onto, clv_space_remove_frame(a, f, CLV_LINGER), slot->index, slot->seq);
 	unlink_frame(a, f);
 	a->released += give_back(a, f) == CLV_OK;
@@ -186,6 +217,7 @@ enum clv_result clv_frame_release(struct clv_arena *a, struct clv_frame *f)
 	if (r != CLV_OK)
 		return r;
 	clv_pagemap_set_frame(&a->pages, f->addr, f->size, NULL);
+	tell_unmapped(a, f, f->addr);
 	clv_space_remove_frame(a, f, CLV_GAP);
 	unlink_frame(a, f);
 	r = give_back(a, f);
@@ -207,6 +239,7 @@ uint64_t clv_frames_reap(struct clv_arena *a)
 			}
 			clv_slot_unlinger(a->slots[i], link);
 			e->linger.frame->lingers--;
+			tell_unmapped(a, e->linger.frame, e->addr);
 			bytes += e->size;
 			clv_space_end_linger(a, e);
 		}
@@ -226,15 +259,21 @@ void clv_frames_close(struct clv_arena *a)
 {
 	struct clv_driver *d = a->driver;
 	for (uint32_t i = 0; i < a->slot_count; i++)
-		for (struct clv_extent *e = a->slots[i]->lingers; e; e = e->linger.next)
+		for (struct clv_extent *e = a->slots[i]->lingers; e; e = e->linger.next) {
 			d->unmap(d, e->addr, e->size);
+			tell_unmapped(a, e->linger.frame, e->addr);
+		}
 	for (struct clv_frame *f = a->frames; f; f = f->next) {
 		d->unmap(d, f->addr, f->size);
+		tell_unmapped(a, f, f->addr);
 		d->release(d, f->handle);
+		tell_released(a, f);
 	}
 	a->frames = NULL;
-	for (struct clv_frame *f = a->loose; f; f = f->next)
+	for (struct clv_frame *f = a->loose; f; f = f->next) {
 		d->release(d, f->handle);
+		tell_released(a, f);
+	}
 	a->loose = NULL;
 	while (a->ranges) {
 		struct clv_range *r = a->ranges;

@@ -14,6 +14,7 @@
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
+#include "tell.h"
 
 #include "../host/meta.h"
 
@@ -57,6 +58,7 @@ static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *w
 	a->heap = heap;
 	a->driver = heap->driver;
 	a->device = device;
+	atomic_init(&a->observer, heap->observer);
 	a->granularity = CLV_PAGE;
 	a->device_total = info.total;
 	a->limit = heap->settings.limit;
@@ -72,6 +74,7 @@ static struct clv_arena *open_arena(struct cleave_heap *heap, int device, int *w
 	a->room = info.total;
 	clv_reclaim_refresh(a);
 	clv_reserve_open(a);
+	clv_observer_tell_all(a);
 	return a;
 }
 
@@ -116,6 +119,7 @@ int clv_heap_open(cleave_heap **out, cleave_driver *driver, const struct clv_set
 	heap->devices = driver->devices;
 	pthread_mutex_init(&heap->lock, NULL);
 	clv_caches_open(heap);
+	clv_observer_opened(heap);
 	*out = heap;
 	return 0;
 }
@@ -139,6 +143,7 @@ void cleave_heap_close(cleave_heap *heap)
 {
 	if (!heap)
 		return;
+	clv_observer_closes(heap);
 	clv_caches_close(heap);
 	for (int d = 0; d < heap->devices; d++)
 		if (heap->arenas[d])
@@ -224,6 +229,7 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	struct clv_request rq = {.size = clv_align_up(size, CLV_GRAIN), .align = align, .slot = slot};
 	struct clv_extent *e = NULL;
+	a->asked = size;
 	if (slot && clv_reserve_concerns(a, rq.size))
 		e = clv_reserve_serve(a, &rq);
 	if (slot && !e && align == CLV_GRAIN) /* as blocks that are kept are aligned */
@@ -236,9 +242,11 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 		count_rounding(a, (int64_t)(e->size - rq.size));
 		*out = e->addr;
 		why = 0;
+		CLV_TELL(a, ALLOC, stream, .addr = e->addr, .size = size, .a = e->size);
 	} else {
 		clv_failure_note(a, size, stream);
 	}
+	a->asked = 0;
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return why;
@@ -253,6 +261,20 @@ static cleave_ptr hand_out(struct clv_arena *a, struct clv_counts *own, const st
 	return p->addr;
 }
 
+static void tell_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream, uint64_t size)
+{
+	CLV_TELL(a, ALLOC, stream, .addr = p->addr, .size = size, .a = p->slab->slot_size);
+}
+
+/* The end of the fast path, where somebody is told: apart, so that it costs the others no registers. */
+static CLV_APART int hand_out_told(struct clv_arena *a, struct clv_counts *own, struct clv_piece piece, cleave_stream stream,
+				   uint64_t size, cleave_ptr *out)
+{
+	*out = hand_out(a, own, &piece, size);
+	tell_small(a, &piece, stream, size);
+	return 0;
+}
+
 static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64_t size, unsigned cls, cleave_ptr *out)
 {
 	struct clv_piece slots[1 + CLV_CACHE_SLOTS];
@@ -261,6 +283,7 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
 	unsigned got = 0;
+	a->asked = size;
 	if (slot) {
 		struct clv_cache_stream *cache = clv_cache_make_if_new(a, slot);
 		struct clv_cache_bin *bin = cache ? &cache->bins[cls] : NULL;
@@ -270,8 +293,11 @@ static bool alloc_small_locked(struct clv_arena *a, cleave_stream stream, uint64
 		for (unsigned i = 1; i < got; i++)
 			clv_cache_push(bin, &slots[i]);
 	}
-	if (got)
+	if (got) {
 		*out = hand_out(a, clv_cache_counts(a), &slots[0], size);
+		tell_small(a, &slots[0], stream, size);
+	}
+	a->asked = 0;
 	check_now(a);
 	pthread_mutex_unlock(&a->lock);
 	return got != 0;
@@ -319,6 +345,8 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 		/* no 2 MiB for a chunk without waiting, but perhaps a hole beside other blocks */
 		return alloc_large(a, stream, size, CLV_GRAIN, out);
 	}
+	if (CLV_UNLIKELY(clv_observer_of(a) != NULL))
+		return hand_out_told(a, cache->counts, piece, stream, size, out);
 	*out = hand_out(a, cache->counts, &piece, size);
 	return 0;
 }
@@ -329,22 +357,34 @@ int cleave_alloc(cleave_heap *heap, int device, cleave_stream stream, size_t siz
 static bool wait_instead(struct clv_arena *a, cleave_stream stream)
 {
 	a->host_waits++;
+	CLV_TELL(a, WAIT, CLEAVE_STREAM_ANY, .a = 1, .other = stream);
 	return a->driver->stream_synchronize(a->driver, stream) == CLV_OK;
 }
 
-static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
+static void tell_freed(struct clv_arena *a, uint64_t addr, uint64_t requested, cleave_stream stream, cleave_stream allocated_on)
+{
+	CLV_TELL(a, FREE, stream, .addr = addr, .size = requested, .other = allocated_on);
+}
+
+static bool give_back_locked(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream, uint64_t requested)
 {
 	struct clv_slab *slab = p->slab;
 	bool given = true;
 	clv_cache_prepare(a->heap);
 	pthread_mutex_lock(&a->lock);
 	struct clv_slot *slot = clv_slot_get(a, stream);
+	cleave_stream allocated_on = a->slots[slab->chunk->slot]->stream;
 	bool late = !slot || (slot->index != slab->chunk->slot && slot->index != CLV_SLOT_ANY);
-	if (late && !(slot && clv_slab_give_late(a, p->addr, slot))) {
+	if (late && slot && clv_slab_give_late(a, p->addr, slot)) {
+		tell_freed(a, p->addr, requested, stream, allocated_on);
+	} else if (late) {
 		given = wait_instead(a, stream);
-		if (given)
+		if (given) {
+			tell_freed(a, p->addr, requested, stream, allocated_on);
 			clv_slab_give(a, p->addr);
-	} else if (!late) {
+		}
+	} else {
+		tell_freed(a, p->addr, requested, stream, allocated_on);
 		struct clv_cache_stream *cache = slot->index == slab->chunk->slot ? clv_cache_make_if_new(a, slot) : NULL;
 		struct clv_cache_bin *bin = cache ? &cache->bins[slab->cls] : NULL;
 		/* a full cache gives half of its slots back with this one */
@@ -370,6 +410,15 @@ static void count_freed(struct clv_arena *a, struct clv_counts *own, int64_t byt
 		pthread_mutex_unlock(&a->lock);
 }
 
+/* As hand_out_told(). Told before the slot is in the cache, from where others may take it. */
+static CLV_APART int keep_told(struct clv_arena *a, struct clv_cache_stream *cache, struct clv_piece piece, cleave_stream stream,
+			       uint64_t requested)
+{
+	tell_freed(a, piece.addr, requested, stream, stream);
+	clv_cache_push(&cache->bins[piece.slab->cls], &piece);
+	return 0;
+}
+
 static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_stream stream)
 {
 	uint64_t requested = clv_slab_end_live(p->slab, p->number);
@@ -379,9 +428,13 @@ static int free_small(struct clv_arena *a, const struct clv_piece *p, cleave_str
 	struct clv_cache_stream *cache = clv_cache_find(a, stream.id);
 	/* counted before another thread can take the slot */
 	count_freed(a, cache ? cache->counts : clv_cache_counts(a), bytes, rounding, 1);
-	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_push(&cache->bins[p->slab->cls], p))
+	if (cache && cache->slot == p->slab->chunk->slot && clv_cache_has_room(&cache->bins[p->slab->cls])) {
+		if (CLV_UNLIKELY(clv_observer_of(a) != NULL))
+			return keep_told(a, cache, *p, stream, requested);
+		clv_cache_push(&cache->bins[p->slab->cls], p);
 		return 0;
-	if (give_back_locked(a, p, stream))
+	}
+	if (give_back_locked(a, p, stream, requested))
 		return 0;
 	clv_slab_set_live(p->slab, p->number, requested);
 	count_freed(a, clv_cache_counts(a), -bytes, -rounding, -1);
@@ -427,6 +480,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 	uint64_t bytes = clv_align_up(e->live.requested, CLV_GRAIN);
 	count_large(a, -(int64_t)bytes);
 	count_rounding(a, -(int64_t)(e->size - bytes));
+	tell_freed(a, e->addr, e->live.requested, stream, before->stream);
 	if (!clv_reserve_concerns(a, e->size) || !clv_reserve_keep(a, e, slot, earlier))
 		let_go(a, e, slot, earlier);
 	check_now(a);

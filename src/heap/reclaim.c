@@ -9,6 +9,7 @@
 #include "slab.h"
 #include "space.h"
 #include "streams.h"
+#include "tell.h"
 
 #include <errno.h>
 #include <time.h>
@@ -586,5 +587,6 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 		clv_reserve_trim(a);
 		release_down_to(a, keep);
 	}
+	CLV_TELL(a, TRIM, CLEAVE_STREAM_ANY, .size = before - a->held, .a = keep);
 	return before - a->held;
 }

@@ -7,6 +7,7 @@
 #include "reclaim.h"
 #include "space.h"
 #include "streams.h"
+#include "tell.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -125,6 +126,8 @@ static void hold(struct clv_arena *a, struct clv_reservation *r, struct clv_exte
 	r->stats.held++;
 	a->reserve_bytes += e->size;
 	a->reserve_slots++;
+	CLV_TELL(a, RESERVE_HOLD, a->slots[e->slot]->stream, .addr = e->addr, .size = e->size, .a = r->size,
+		 .text = r->stats.name);
 }
 
 static struct clv_extent *let_go(struct clv_arena *a, struct clv_reservation *r, struct clv_extent **link)
@@ -139,10 +142,13 @@ static struct clv_extent *let_go(struct clv_arena *a, struct clv_reservation *r,
 	return e;
 }
 
-/* The last slot that was freed becomes a hole: of everybody's, if that is known to be in order. */
-static void give_up_slot(struct clv_arena *a, struct clv_reservation *r)
+/* The last slot that was freed becomes a hole: of everybody's, if that is known to be in order. `need`: a request would have to
+ * wait or fail otherwise. */
+static void give_up_slot(struct clv_arena *a, struct clv_reservation *r, bool need)
 {
 	struct clv_extent *e = let_go(a, r, &r->slots);
+	CLV_TELL(a, RESERVE_YIELD, a->slots[e->slot]->stream, .addr = e->addr, .size = e->size, .a = r->size, .b = need,
+		 .text = r->stats.name);
 	if (clv_slot_passed(a, e->slot, e->live.seq))
 		clv_space_free(a, e, CLV_SLOT_ANY, 0);
 	else
@@ -167,8 +173,10 @@ static void end(struct clv_arena *a, struct clv_reservation *r, int how)
 	struct clv_reserves *rs = a->reserves;
 	unlink_chain(rs, r);
 	while (r->slots)
-		give_up_slot(a, r);
+		give_up_slot(a, r, false);
 	r->stats.ended = how;
+	CLV_TELL(a, RESERVE_END, CLEAVE_STREAM_ANY, .size = r->size, .a = r->stats.served, .b = r->stats.missed,
+		 .text = r->stats.name);
 	rs->lasting--;
 	rs->timed -= r->idle_ns != 0;
 	rs->ended++;
@@ -294,6 +302,8 @@ int clv_reserve_make(struct clv_arena *a, const cleave_reservation *asked, bool 
 	r->size = clv_align_up(asked->bytes, CLV_GRAIN);
 	r->idle_ns = asked->idle_ms * 1000000;
 	r->last_ns = now(a);
+	CLV_TELL(a, RESERVE, CLEAVE_STREAM_ANY, .size = r->size, .a = r->stats.count, .b = r->stats.hard,
+		 .text = r->stats.name);
 	forget_ended(rs);
 	rs->lasting++;
 	rs->timed += r->idle_ns != 0;
@@ -464,6 +474,7 @@ static struct clv_extent *take(struct clv_arena *a, struct clv_reservation *r, c
 	if (!pick || !bring_over(a, *pick, rq->slot))
 		return NULL;
 	struct clv_extent *e = let_go(a, r, pick);
+	CLV_TELL(a, RESERVE_SERVE, rq->slot->stream, .addr = e->addr, .size = e->size, .a = r->size, .text = r->stats.name);
 	note_use(r);
 	return e;
 }
@@ -559,7 +570,7 @@ bool clv_reserve_yield(struct clv_arena *a, uint64_t size, bool hard)
 		bytes += r->size;
 		a->reserves->yielded_bytes += r->size;
 		r->stats.yielded++;
-		give_up_slot(a, r);
+		give_up_slot(a, r, true);
 		note_use(r);
 		char text[128], request[32];
 		if (hard && r->stats.yielded == 1) /* the statistics count the others */
@@ -580,7 +591,7 @@ void clv_reserve_trim(struct clv_arena *a)
 			continue;
 		for (; r->slots; note_use(r)) {
 			r->stats.trimmed++;
-			give_up_slot(a, r);
+			give_up_slot(a, r, false);
 		}
 	}
 }

@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MIN_FRAME (2 * CLV_MIB)
+#define ITEM_MAX (CLV_SETTING_FILE + 64)
 
 enum kind {
 	CHOICE,
@@ -19,6 +21,7 @@ enum kind {
 	RESERVATION,
 	FILE_NAME,
 	SECONDS,
+	NUMBER,
 };
 
 static const struct clv_setting table[] = {
@@ -41,7 +44,7 @@ static const struct place {
 	_Static_assert(sizeof(((struct clv_settings *)0)->member) ==                                                   \
 			       ((kind) == RESERVATION ? sizeof(struct clv_reserves_set)                                \
 				: (kind) == FILE_NAME    ? CLV_SETTING_FILE                                               \
-				: (kind) == SIZE || (kind) == SECONDS ? sizeof(uint64_t)                               \
+				: (kind) == SIZE || (kind) == SECONDS || (kind) == NUMBER ? sizeof(uint64_t)           \
 						      : 1),                                                            \
 		       #key);
 CLV_SETTINGS(X)
@@ -124,6 +127,15 @@ static bool set_seconds(uint64_t *member, const struct clv_setting *row, const c
 	return true;
 }
 
+static bool set_number(uint64_t *member, const struct clv_setting *row, const char *value, struct clv_error *err)
+{
+	size_t len = strlen(value);
+	if (!len || len > 9 || strspn(value, "0123456789") != len)
+		return clv_error_set(err, "%s:%s: expected a number such as 4", row->key, value);
+	*member = strtoull(value, NULL, 10);
+	return true;
+}
+
 /* `value` NULL: the key stood alone. */
 static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_error *err)
 {
@@ -143,6 +155,8 @@ static bool set(struct clv_settings *s, size_t i, const char *value, struct clv_
 		return set_file(member, row, value, err);
 	if (places[i].kind == SECONDS)
 		return set_seconds(member, row, value, err);
+	if (places[i].kind == NUMBER)
+		return set_number(member, row, value, err);
 	if (places[i].kind == SIZE) {
 		uint64_t size;
 		if (!clv_size_parse(value, &size))
@@ -194,7 +208,11 @@ static bool take(struct clv_settings *s, char *item, enum clv_setting_reader rea
 		i++;
 	if (i == CLV_ARRAY_LEN(table))
 		return clv_error_set(err, "unknown setting '%s' (cleave help settings lists them)", key);
-	if (table[i].reader == CLV_READER_PRELOAD && reader == CLV_READER_HEAP)
+	if (reader == CLV_READER_RECORD && table[i].reader != reader)
+		return clv_error_set(err, "'%s' is no setting of a recording", key);
+	if (reader == CLV_READER_HEAP && table[i].reader == CLV_READER_RECORD)
+		return clv_error_set(err, "'%s' is a setting of recordings; it does nothing here", key);
+	if (reader == CLV_READER_HEAP && table[i].reader != reader)
 		return clv_error_set(err, "'%s' is a setting of programs that run under Cleave; it does nothing here",
 				     key);
 	return set(s, i, value, err);
@@ -213,20 +231,30 @@ static bool next_item(const char **text, char *item, size_t room, struct clv_err
 	return true;
 }
 
-bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err)
+static bool parse(struct clv_settings *s, const char *text, enum clv_setting_reader reader, struct clv_error *err)
 {
-	char item[256];
+	char item[ITEM_MAX];
 	set_defaults(s);
 	while (text && *text)
-		if (!next_item(&text, item, sizeof(item), err) || !take(s, item, CLV_READER_HEAP, err))
+		if (!next_item(&text, item, sizeof(item), err) || !take(s, item, reader, err))
 			return false;
 	return true;
+}
+
+bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err)
+{
+	return parse(s, text, CLV_READER_HEAP, err);
+}
+
+bool clv_settings_parse_record(struct clv_settings *s, const char *text, struct clv_error *err)
+{
+	return parse(s, text, CLV_READER_RECORD, err);
 }
 
 void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
 				void *arg)
 {
-	char item[256];
+	char item[ITEM_MAX];
 	set_defaults(s);
 	while (text && *text) {
 		struct clv_error err;
@@ -279,7 +307,7 @@ static void say_setting(struct text *t, size_t i, const void *member)
 		say(t, "%s%s:", t->at ? "," : "", row->key);
 	}
 	uint64_t value = 0;
-	if (places[i].kind == SIZE || places[i].kind == SECONDS)
+	if (places[i].kind == SIZE || places[i].kind == SECONDS || places[i].kind == NUMBER)
 		memcpy(&value, member, sizeof(value));
 	if (places[i].kind == FILE_NAME)
 		say(t, "%s", (const char *)member);
@@ -287,7 +315,7 @@ static void say_setting(struct text *t, size_t i, const void *member)
 		say(t, "%" PRIu64 ".%03" PRIu64, value / 1000, value % 1000);
 	else if (places[i].kind == SIZE && value && value % CLV_MIB == 0)
 		say(t, "%" PRIu64 "MiB", value / CLV_MIB);
-	else if (places[i].kind == SIZE)
+	else if (places[i].kind == SIZE || places[i].kind == NUMBER)
 		say(t, "%" PRIu64, value);
 	else
 		say_word(t, row->words, places[i].kind == BOOL ? !*(const bool *)member : *(const uint8_t *)member);
@@ -300,6 +328,7 @@ static size_t size_of(size_t i)
 		return sizeof(((struct clv_reserves_set *)0)->count); /* by default there are none */
 	case SIZE:
 	case SECONDS:
+	case NUMBER:
 		return sizeof(uint64_t);
 	default:
 		return 1; /* of a FILE_NAME the first character: by default there is none */

@@ -4,7 +4,7 @@
  * host memory.
  *
  * Each row says who reads it: HEAP rows hold wherever a heap is (a program, the API, a replay), PRELOAD rows only under a
- * program, so that elsewhere they are refused instead of doing nothing.
+ * program, RECORD rows there and where a program records itself; elsewhere they are refused instead of doing nothing.
  */
 #ifndef CLV_SETTINGS_H
 #define CLV_SETTINGS_H
@@ -18,9 +18,17 @@ enum clv_serve {
 	CLV_SERVE_ALL,
 };
 
+/* The values of `stacks`, in the order of its words. */
+enum clv_stacks {
+	CLV_STACKS_OFF,
+	CLV_STACKS_NATIVE,
+	CLV_STACKS_PYTHON,
+	CLV_STACKS_ALL,
+};
+
 #define CLV_RESERVES_SET 64u
 
-#define CLV_SETTING_FILE 192u /* characters of a file's name, with the 0 */
+#define CLV_SETTING_FILE 512u /* characters of a file's name, with the 0 */
 
 /* One `reserve` each, in the order in which they were said. */
 struct clv_reserves_set {
@@ -49,12 +57,19 @@ struct clv_settings {
 	bool stat; /* `cleave stat` is answered */
 	char metrics[CLV_SETTING_FILE]; /* pattern (base/file_name.h); "": none */
 	uint64_t metrics_ms;
+	bool observe;
+
+	/* recording */
+	char trace[CLV_SETTING_FILE]; /* pattern; "": nothing is recorded */
+	uint8_t stacks;               /* enum clv_stacks */
+	uint64_t stack_depth, stack_every, stack_above;
+	uint64_t trace_limit, trace_keep, trace_buffer, trace_flush_ms;
 };
 
 /* (who reads it, key, member, kind of value, words, default text, explanation): the table from which parser, help and
  * defaults are made. The words of a CHOICE stand for 0, 1, ...; WORD is a key without a value, absent by default. A RESERVATION
  * (reserve_text.h) may be said several times: each adds one. A FILE_NAME is a name in which %p and %r are replaced
- * (base/file_name.h), absent by default; SECONDS are a decimal number of them, kept in milliseconds. */
+ * (base/file_name.h), absent by default; SECONDS are a decimal number of them, kept in milliseconds; a NUMBER is whole. */
 #define CLV_SETTINGS(X)                                                                                                \
 	X(HEAP, growth, tight, CHOICE, "normal|tight", "normal",                                                       \
 	  "normal: few calls of the driver; tight: the smallest frames, the least stranded memory, many calls")        \
@@ -94,18 +109,39 @@ struct clv_settings {
 	X(PRELOAD, metrics, metrics, FILE_NAME, "", "",                                                                     \
 	  "name of a file that is written again and again for Prometheus (textfile collector); %p in it is the\n"         \
 	  "process id, %r the rank")                                                                                   \
-	X(PRELOAD, metrics_interval, metrics_ms, SECONDS, "", "15", "seconds between two writings of `metrics`")
+	X(PRELOAD, metrics_interval, metrics_ms, SECONDS, "", "15", "seconds between two writings of `metrics`")       \
+	X(PRELOAD, observe, observe, WORD, "", "",                                                                     \
+	  "without a value: nothing is served; what the program asks of the driver, and gets, is recorded into `trace`") \
+	X(PRELOAD, trace, trace, FILE_NAME, "", "",                                                                    \
+	  "records what happens to memory into this file (.clv); %p in its name is the process id, %r the rank. What is\n" \
+	  "there is not overwritten: then, and for each further process, the process id comes into the name")          \
+	X(RECORD, stacks, stacks, CHOICE, "off|native|python|all", "all",                                              \
+	  "where in the program requests come from. native: return addresses; python: files, lines and functions")     \
+	X(RECORD, stack_depth, stack_depth, NUMBER, "", "16", "most native frames of a stack, up to 64")               \
+	X(RECORD, stack_every, stack_every, NUMBER, "", "1", "1: stacks of all requests; N: of each N-th of a thread") \
+	X(RECORD, stack_above, stack_above, SIZE, "", "0", "only requests of so many bytes or more have their stack recorded") \
+	X(RECORD, trace_limit, trace_limit, SIZE, "", "0",                                                             \
+	  "most bytes of a file, 0: no limit. Then the next is begun, with .1, .2, ... after its name")                \
+	X(RECORD, trace_keep, trace_keep, NUMBER, "", "2",                                                             \
+	  "so many files of before are kept when a new one is begun; 0: recording ends at the limit")                  \
+	X(RECORD, trace_buffer, trace_buffer, SIZE, "", "0",                                                           \
+	  "bytes of each thread's buffer; what finds no room there is lost, and counted. 0: as much as is usual")      \
+	X(RECORD, trace_flush, trace_flush_ms, SECONDS, "", "1", "what has happened is in the file after so many seconds")
 
 enum clv_setting_reader {
 	CLV_READER_HEAP,
 	CLV_READER_PRELOAD,
+	CLV_READER_RECORD,
 };
 
 /* Starts from the defaults. false with the reason: an unknown key, a bad value, or a key that only the preload library
  * reads. The text is NULL or ends in 0. */
 bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_error *err);
 
-/* For a program, which no setting may stop: starts from the defaults and takes the keys of both readers. What is unknown or
+/* The same for a program that records itself (cleave_trace_start): only rows of RECORD. */
+bool clv_settings_parse_record(struct clv_settings *s, const char *text, struct clv_error *err);
+
+/* For a program, which no setting may stop: starts from the defaults and takes the keys of all readers. What is unknown or
  * bad is skipped, after warn(arg, sentence) if `warn` is given; all else holds. */
 void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
 				void *arg);
@@ -117,7 +153,7 @@ size_t clv_settings_print(const struct clv_settings *s, char *buf, size_t len);
 struct clv_setting {
 	enum clv_setting_reader reader;
 	const char *key;
-	const char *kind;    /* "CHOICE", "SIZE", "BOOL", "RESERVATION", "FILE_NAME", "SECONDS" or "WORD" */
+	const char *kind;    /* "CHOICE", "SIZE", "BOOL", "RESERVATION", "FILE_NAME", "SECONDS", "NUMBER" or "WORD" */
 	const char *words;   /* of a CHOICE or BOOL, with '|' between; else "" */
 	const char *initial; /* the default; "" of what is absent then: a WORD, a RESERVATION, a FILE_NAME */
 	const char *help;    /* lines end in \n but the last */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "space.h"
 
+#include "tell.h"
+
 #include "../host/meta.h"
 
 #include <string.h>
@@ -212,12 +214,13 @@ static void mark_whole(struct clv_arena *a, struct clv_extent *hole, uint64_t lo
 static struct clv_extent *join_two(struct clv_arena *a, struct clv_extent *left, struct clv_extent *right)
 {
 	struct clv_extent *keep = left->size >= right->size ? left : right, *drop = keep == left ? right : left;
-	uint64_t lo = drop->addr, hi = clv_extent_end(drop);
+	uint64_t lo = drop->addr, hi = clv_extent_end(drop), seam = right->addr;
 	keep->addr = left->addr;
 	keep->size = left->size + right->size;
 	keep->hole.seq = clv_max_u64(left->hole.seq, right->hole.seq);
 	unlink_extent(a, drop);
 	a->merges++;
+	CLV_TELL(a, MERGE, slot_of(a, keep)->stream, .addr = keep->addr, .size = keep->size, .a = seam);
 	/* the dropped one's frames, and the frame at the seam */
 	mark_whole(a, keep, lo, hi);
 	return keep;
@@ -259,6 +262,7 @@ struct clv_extent *clv_space_carve(struct clv_arena *a, struct clv_extent *hole,
 	struct clv_extent *live = hole;
 	if (left || right) {
 		a->splits++;
+		CLV_TELL(a, CUT, slot_of(a, hole)->stream, .addr = addr, .size = size, .a = hole->addr, .b = hole->size);
 		live = new_extent(a, addr, size, CLV_LIVE);
 		struct clv_extent *rest = NULL;
 		if (right >= left) { /* the record stays with the larger rest */
@@ -439,11 +443,19 @@ void clv_space_end_linger(struct clv_arena *a, struct clv_extent *linger)
 	join_gap(a, linger);
 }
 
+/* Part of a hole is about to become that of another slot. */
+static void tell_ready(struct clv_arena *a, const struct clv_extent *hole, uint64_t addr, uint64_t size, uint32_t slot)
+{
+	if (slot == CLV_SLOT_ANY && hole->slot != slot)
+		CLV_TELL(a, READY, CLEAVE_STREAM_ANY, .addr = addr, .size = size, .other = slot_of(a, hole)->stream);
+}
+
 struct clv_extent *clv_space_retag(struct clv_arena *a, struct clv_extent *hole, uint32_t slot, uint64_t seq)
 {
 	uint64_t end = clv_extent_end(hole);
 	uint32_t before = hole->slot;
 	unindex_hole(a, hole);
+	tell_ready(a, hole, hole->addr, hole->size, slot);
 	hole->slot = slot;
 	hole->hole.seq = seq;
 	for (struct clv_frame *f = NULL; !f || clv_frame_end(f) < end;) {
@@ -468,6 +480,8 @@ struct clv_extent *clv_space_retag_part(struct clv_arena *a, struct clv_extent *
 		f = clv_frame_at(a, f ? clv_frame_end(f) : lo);
 		unset_whole(a, f);
 	}
+	CLV_TELL(a, CUT, slot_of(a, hole)->stream, .addr = lo, .size = hi - lo, .a = hole->addr, .b = hole->size);
+	tell_ready(a, hole, lo, hi - lo, slot);
 	struct clv_extent *piece = cut_out(a, hole, lo, hi - lo, rests);
 	a->splits++;
 	for (int i = 0; i < 2; i++)

@@ -3,6 +3,7 @@
 
 #include "../host/meta.h"
 #include "space.h"
+#include "tell.h"
 
 #include <string.h>
 
@@ -286,6 +287,7 @@ bool clv_slot_follow(struct clv_arena *a, struct clv_slot *own, struct clv_slot 
 		if (a->driver->stream_wait_event(a->driver, own->stream, last) != CLV_OK)
 			return false;
 		a->device_waits++;
+		CLV_TELL(a, WAIT, own->stream, .size = a->asked, .other = slot->stream);
 	}
 	own->seq++;
 	return true;
@@ -309,7 +311,10 @@ static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 	clv_event last = 0;
 	if (record(a, slot) && slot->count)
 		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-	a->host_waits += !slot->lasting; /* which is not waited for */
+	if (!slot->lasting) { /* which is not waited for */
+		a->host_waits++;
+		CLV_TELL(a, WAIT, CLEAVE_STREAM_ANY, .size = a->asked, .a = 1, .other = slot->stream);
+	}
 	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
 		if (slot->ended) /* nobody knows the stream any more */
 			return false;

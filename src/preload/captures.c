@@ -3,6 +3,7 @@
  * captures: which streams capture because the program said so. `lock` guards the list.
  */
 #include "graphs.h"
+#include "seen.h"
 
 #include "../host/meta.h"
 
@@ -119,8 +120,10 @@ static struct beginning about_to_begin(CUstream stream, bool ptsz)
 
 static CUresult began(const struct beginning *b, bool own_graph, CUresult r)
 {
-	if (!b->p)
+	if (!b->p) {
+		clv_seen_captures(r == CUDA_SUCCESS);
 		return r;
+	}
 	clv_cuda_capture_unlock(b->p->driver, b->locked);
 	if (r == CUDA_SUCCESS)
 		begun(&b->s, own_graph);
@@ -161,6 +164,8 @@ static CUresult end(CUstream stream, CUgraph *graph, bool ptsz)
 	clv_graph_ended(&was, ended && r != CUDA_SUCCESS);
 	if (ended)
 		over(p, s.stream.id, r != CUDA_SUCCESS);
+	if (!p)
+		clv_seen_captures(-(r == CUDA_SUCCESS || r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
 	return r;
 }
 

@@ -64,8 +64,22 @@
 	X(cuGraphExecDestroy)                                                                                          \
 	X(cuGraphDestroy)                                                                                              \
 	Y(cuGraphLaunch)                                                                                               \
-	/* watch.c */                                                                                                  \
+	/* others.c */                                                                                                 \
+	X(cuMemAllocManaged)                                                                                           \
+	X(cuMemHostRegister_v2)                                                                                        \
+	X(cuMemHostUnregister)                                                                                         \
+	X(cuArrayCreate_v2)                                                                                            \
+	X(cuArray3DCreate_v2)                                                                                          \
+	X(cuMipmappedArrayCreate)                                                                                      \
+	X(cuArrayDestroy)                                                                                              \
+	X(cuMipmappedArrayDestroy)                                                                                     \
 	X(cuMemCreate)                                                                                                 \
+	X(cuMemRelease)                                                                                                \
+	X(cuMemMap)                                                                                                    \
+	X(cuMemUnmap)                                                                                                  \
+	X(cuMemAddressReserve)                                                                                         \
+	X(cuMemAddressFree)                                                                                            \
+	/* watch.c */                                                                                                  \
 	X(cuStreamDestroy_v2)                                                                                          \
 	X(cuCtxDestroy_v2)                                                                                             \
 	X(cuDevicePrimaryCtxRetain)                                                                                    \
@@ -79,11 +93,6 @@
 	X(cuIpcCloseMemHandle)
 
 #define CLV_HOOKS_RETRIED(X, Y)                                                                                        \
-	X(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned int flags), (p, n, flags))                           \
-	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned int flags), (p, n, flags))                                \
-	X(cuArrayCreate_v2, (CUarray * a, const CUDA_ARRAY_DESCRIPTOR *d), (a, d))                                     \
-	X(cuArray3DCreate_v2, (CUarray * a, const CUDA_ARRAY3D_DESCRIPTOR *d), (a, d))                                 \
-	X(cuMipmappedArrayCreate, (CUmipmappedArray * a, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int n), (a, d, n)) \
 	X(cuModuleLoad, (CUmodule * m, const char *file), (m, file))                                                   \
 	X(cuModuleLoadData, (CUmodule * m, const void *image), (m, image))                                             \
 	X(cuModuleLoadDataEx, (CUmodule * m, const void *image, unsigned int n, CUjit_option *o, void **v),            \

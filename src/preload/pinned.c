@@ -9,7 +9,7 @@
  * event cannot do that (drivers before CUDA 12.5), the free waits as the driver's does. While anything is captured neither
  * can be done, and the ticket gets its events later.
  */
-#include "preload.h"
+#include "seen.h"
 
 #include "../host/meta.h"
 #include "../host/pinned.h"
@@ -370,6 +370,8 @@ EXPORTED CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	CUresult r = CLV_PASS(cuMemHostAlloc, out, size, flags);
 	for (int step = 0; retry(r, &step);)
 		r = CLV_PASS(cuMemHostAlloc, out, size, flags);
+	CLV_SEEN_GOT(r, .name = "cuMemHostAlloc", .kind = CLV_SEEN_HOST, .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0,
+		     .size = size);
 	return r;
 }
 
@@ -380,6 +382,8 @@ EXPORTED CUresult cuMemAllocHost_v2(void **out, size_t size)
 	CUresult r = CLV_PASS(cuMemAllocHost_v2, out, size);
 	for (int step = 0; retry(r, &step);)
 		r = CLV_PASS(cuMemAllocHost_v2, out, size);
+	CLV_SEEN_GOT(r, .name = "cuMemAllocHost", .kind = CLV_SEEN_HOST, .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0,
+		     .size = size);
 	return r;
 }
 
@@ -413,5 +417,8 @@ EXPORTED CUresult cuMemFreeHost(void *ptr)
 			r = free_block(c, ptr);
 		pthread_rwlock_unlock(&lock);
 	}
-	return c ? r : CLV_PASS(cuMemFreeHost, ptr);
+	if (c)
+		return r;
+	struct clv_seen_item item = CLV_SEEN_FREES(.name = "cuMemFreeHost", .kind = CLV_SEEN_HOST, .key = (uintptr_t)ptr);
+	return clv_seen_freed(&item, CLV_PASS(cuMemFreeHost, ptr));
 }

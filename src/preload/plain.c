@@ -9,6 +9,7 @@
  */
 #include "pool.h"
 #include "ipc.h"
+#include "seen.h"
 
 #include "../host/meta.h"
 
@@ -250,6 +251,7 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	r = CLV_PASS(cuMemAlloc_v2, out, size);
 	for (int step = 0; r == CUDA_ERROR_OUT_OF_MEMORY && clv_trim_for_retry(&step);)
 		r = CLV_PASS(cuMemAlloc_v2, out, size);
+	CLV_SEEN_GOT(r, .name = "cuMemAlloc", .kind = CLV_SEEN_MEMORY, .key = r == CUDA_SUCCESS ? *out : 0, .size = size);
 	return r;
 }
 
@@ -267,6 +269,8 @@ EXPORTED CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t wid
 	r = CLV_PASS(cuMemAllocPitch_v2, out, pitch, width, height, element);
 	for (int step = 0; r == CUDA_ERROR_OUT_OF_MEMORY && clv_trim_for_retry(&step);)
 		r = CLV_PASS(cuMemAllocPitch_v2, out, pitch, width, height, element);
+	CLV_SEEN_GOT(r, .name = "cuMemAllocPitch", .kind = CLV_SEEN_MEMORY, .key = r == CUDA_SUCCESS ? *out : 0,
+		     .size = (r == CUDA_SUCCESS ? *pitch : width) * height);
 	return r;
 }
 
@@ -275,8 +279,10 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr ptr)
 	const struct clv_process *p = ptr ? clv_process_if_open() : NULL;
 	cleave_ptr start;
 	int device;
-	if (!p || cleave_block_info(p->heap, ptr, &start, NULL, &device) || start != ptr)
-		return CLV_PASS(cuMemFree_v2, ptr);
+	if (!p || cleave_block_info(p->heap, ptr, &start, NULL, &device) || start != ptr) {
+		struct clv_seen_item item = CLV_SEEN_FREES(.name = "cuMemFree", .kind = CLV_SEEN_MEMORY, .key = ptr);
+		return clv_seen_freed(&item, CLV_PASS(cuMemFree_v2, ptr));
+	}
 	CUresult result;
 	/* The driver's own waits until nothing on the device can use the block. */
 	if (!p->settings.free_now) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
 #include "ipc.h"
+#include "seen.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -149,6 +150,8 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream stream, bool
 	r = CLV_PASS_TWIN(ptsz, cuMemAllocAsync, out, size, stream);
 	for (int step = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && clv_trim_for_retry(&step);)
 		r = CLV_PASS_TWIN(ptsz, cuMemAllocAsync, out, size, stream);
+	CLV_SEEN_GOT(r, .name = "cuMemAllocAsync", .kind = CLV_SEEN_POOL, .key = r == CUDA_SUCCESS ? *out : 0, .size = size,
+		     .stream = stream, .ptsz = ptsz, .on_stream = true);
 	return r;
 }
 
@@ -160,6 +163,8 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 	r = CLV_PASS_TWIN(ptsz, cuMemAllocFromPoolAsync, out, size, pool, stream);
 	for (int step = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && clv_trim_for_retry(&step);)
 		r = CLV_PASS_TWIN(ptsz, cuMemAllocFromPoolAsync, out, size, pool, stream);
+	CLV_SEEN_GOT(r, .name = "cuMemAllocFromPoolAsync", .kind = CLV_SEEN_POOL, .key = r == CUDA_SUCCESS ? *out : 0,
+		     .size = size, .stream = stream, .ptsz = ptsz, .on_stream = true);
 	return r;
 }
 
@@ -186,7 +191,9 @@ static CUresult free_async(CUdeviceptr ptr, CUstream stream, bool ptsz)
 	CUresult r;
 	if (p && clv_stream(p, stream, ptsz, &s) == CUDA_SUCCESS && clv_pool_free(p, ptr, &s, &r))
 		return r;
-	return CLV_PASS_TWIN(ptsz, cuMemFreeAsync, ptr, stream);
+	struct clv_seen_item item = CLV_SEEN_FREES(.name = "cuMemFreeAsync", .kind = CLV_SEEN_POOL, .key = ptr, .stream = stream,
+						   .ptsz = ptsz, .on_stream = true);
+	return clv_seen_freed(&item, CLV_PASS_TWIN(ptsz, cuMemFreeAsync, ptr, stream));
 }
 
 TWINS(cuMemAllocAsync, (CUdeviceptr * out, size_t size, CUstream stream), alloc_async, out, size, stream)

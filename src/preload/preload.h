@@ -10,7 +10,9 @@
  *   pinned    page-locked host memory
  *   answers   what the driver would say of our memory if it knew
  *   watch     streams, contexts and peers that come and go
- *   retry     the driver's other allocations, tried again after a trim
+ *   retry     the driver's other calls that may allocate, tried again after a trim
+ *   others    memory of other kinds, which the driver gives
+ *   seen      what the driver is asked for and gives, for the record
  *   graphs    memory allocated while a stream captures
  *   ipc       our memory in other processes
  *   report    what is said on stderr

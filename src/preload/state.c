@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "ipc.h"
+#include "seen.h"
 
 #include "../live/stat_serve.h"
 
@@ -47,6 +48,7 @@ static void say_sentence(const char *sentence)
 
 static void in_child(void)
 {
+	clv_seen_in_child();
 	if (atomic_load(&clv_process_opened)) {
 		atomic_store(&clv_process_opened, NULL);
 		atomic_store(&passing, true);
@@ -63,33 +65,41 @@ static bool cuda_is_up(void)
 	return clv_real_is_complete() && real->cuDeviceGetCount && real->cuDeviceGetCount(&count) == CUDA_SUCCESS && count > 0;
 }
 
+/* Everything passes through, and is recorded if it was asked for. */
+static const struct clv_process *left_to_the_driver(void)
+{
+	if (!process.settings.off)
+		clv_seen_open(&process.settings, false);
+	else
+		atomic_store(&clv_seen_how, CLV_SEEN_NOT);
+	atomic_store(&passing, true);
+	return NULL;
+}
+
 /* With the lock held. */
 static const struct clv_process *open_now(void)
 {
 	struct clv_error err = {""};
 	clv_settings_parse_lenient(&process.settings, getenv("CLEAVE_CONF"), warn_setting, NULL);
-	if (process.settings.off) {
-		atomic_store(&passing, true);
-		return NULL;
-	}
+	pthread_atfork(NULL, NULL, in_child);
+	if (process.settings.off || process.settings.observe)
+		return left_to_the_driver();
 	struct clv_cuda_config config = {.api = clv_real(),
 					 .not_exportable = !process.settings.ipc,
 					 .any_version = process.settings.any_driver};
 	process.driver = clv_cuda_open(&config, &err);
 	if (!process.driver) {
 		clv_say("%s: memory is left to the driver", err.text);
-		atomic_store(&passing, true);
-		return NULL;
+		return left_to_the_driver();
 	}
 	if (clv_heap_open(&process.heap, process.driver, &process.settings)) {
 		clv_say("no host memory for the heap: memory is left to the driver");
 		process.driver->close(process.driver);
-		atomic_store(&passing, true);
-		return NULL;
+		return left_to_the_driver();
 	}
 	cleave_reserve_on_warning(process.heap, warn_heap, NULL);
 	clv_graphs_open(process.driver);
-	pthread_atfork(NULL, NULL, in_child);
+	clv_seen_open(&process.settings, true);
 	atomic_store_explicit(&clv_process_opened, &process, memory_order_release);
 	clv_stat_serve(&(struct clv_live){.heap = process.heap,
 					  .driver = process.driver,

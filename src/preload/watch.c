@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * watch: streams, contexts and peers that come and go, and frames of the program's own. Owns how often the program has
+ * watch: streams, contexts and peers that come and go. Owns how often the program has
  * retained the primary contexts.
  */
 #include "ipc.h"
+#include "seen.h"
 
 #define PRIMARIES 64
-
-EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			      unsigned long long flags)
-{
-	clv_saw_more_than_plain();
-	CUresult r = CLV_PASS(cuMemCreate, handle, size, prop, flags);
-	bool on_device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-	for (int step = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && on_device && clv_trim_for_retry(&step);)
-		r = CLV_PASS(cuMemCreate, handle, size, prop, flags);
-	return r;
-}
 
 /* What was freed on the stream is drained while the driver still knows it. */
 static void stream_ends(const struct clv_process *p, const struct clv_cuda_stream *s)
@@ -104,6 +94,7 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 		bool waited = finish(p, context);
 		context_goes(p, context, true, waited);
 	}
+	clv_seen_context_goes(context);
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 
@@ -125,8 +116,10 @@ static long retained_add(CUdevice device, long change)
 EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRetain, context, device);
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS) {
 		retained_add(device, 1);
+		clv_seen_primary(device, *context);
+	}
 	return r;
 }
 
@@ -139,6 +132,7 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 		context_goes(p, context, true, waited);
 	}
 	retained_set(device, 0);
+	clv_seen_context_goes(clv_seen_primary_of(device));
 	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
 
@@ -151,6 +145,8 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	if (context && !others)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
+	if (r == CUDA_SUCCESS && clv_seen() && !is_active(device))
+		clv_seen_context_goes(clv_seen_primary_of(device));
 	if (r != CUDA_SUCCESS) {
 		retained_add(device, 1);
 	} else if ((context || others) && !is_active(device)) {

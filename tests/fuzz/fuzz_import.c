@@ -11,6 +11,7 @@
 #include "../../tracing/format/clv.h"
 #include "../../tracing/import/import.h"
 #include "../../tracing/memory.h"
+#include "../../tracing/record/record.h"
 #include "../clv_maker.h"
 #include "../trace_check.h"
 
@@ -27,26 +28,34 @@ static void demand(bool holds, const char *what)
 	abort();
 }
 
-/* A file without a name, so that nothing is left behind. */
-static struct clv_bytes written(const struct clv_trace *t)
+static const char *file_path(void)
 {
 	static char path[64];
-	struct clv_bytes b = {0};
-	struct clv_error err = {{0}};
 	if (!path[0])
 		snprintf(path, sizeof(path), "/tmp/fuzz_import.%ld.clv", (long)getpid());
-	if (!clv_trace_write(t, path, &err)) {
-		fprintf(stderr, "%s\n", err.text);
-		abort();
-	}
-	FILE *f = fopen(path, "rb");
+	return path;
+}
+
+/* The content of the file, which is removed. */
+static struct clv_bytes take_file(void)
+{
+	struct clv_bytes b = {0};
+	FILE *f = fopen(file_path(), "rb");
 	uint8_t buf[65536];
 	demand(f != NULL, "the file is there");
 	for (size_t n; (n = fread(buf, 1, sizeof(buf), f)) > 0;)
 		cm_add(&b, buf, n);
 	fclose(f);
-	unlink(path);
+	unlink(file_path());
 	return b;
+}
+
+static struct clv_bytes written(const struct clv_trace *t)
+{
+	struct clv_error err = {{0}};
+	bool ok = clv_trace_write(t, file_path(), &err);
+	demand(ok, err.text);
+	return take_file();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -168,6 +177,33 @@ static void add_made(void)
 	add_seed(b);
 }
 
+/* What a recorder writes: several chunks, notes of every kind, stacks if they can be had, and with `lost` a history that misses
+ * some frees. */
+static struct clv_bytes recorded(bool lost)
+{
+	struct clv_error err = {{0}};
+	const struct clv_record_config config = {
+		.path = file_path(), .stack_every = 3, .stack_depth = 4, .settings = "trace:x", .flush_ms = 60000};
+	demand(clv_record_open(&config, &err), err.text);
+	for (uint64_t i = 0; i < 120; i++) {
+		struct clv_record_event e = {.event = i < CLV_EVENT_COUNT ? (enum clv_event)i : CLV_EVENT_ALLOC,
+					     .device = (int)(i % 4) - 1,
+					     .stream = i % 5 ? i % 5 : UINT64_MAX,
+					     .addr = 0x10000 + i % (lost ? 40 : 120) * 512,
+					     .size = 700 - i,
+					     .a = 1024,
+					     .b = i,
+					     .text = i % 3 ? NULL : "text"};
+		if (e.event == CLV_EVENT_DROPPED && !lost)
+			continue;
+		clv_record_event(&e);
+		if (i % 40 == 39)
+			demand(clv_record_flush(60000), "what was recorded is in the file");
+	}
+	clv_record_close();
+	return take_file();
+}
+
 /* Changes bytes: flips, small differences, interesting values, runs copied, removed or inserted, parts of other
  * inputs. */
 static void mutate(struct clv_rng *rng, struct clv_bytes *b)
@@ -239,6 +275,8 @@ int main(int argc, char **argv)
 	struct clv_rng rng = {.state = run_seed};
 	const char *data = getenv("CLEAVE_TEST_DATA");
 	add_made();
+	add_seed(recorded(false));
+	add_seed(recorded(true));
 	if (data)
 		add_files(data);
 	signal(SIGABRT, on_abort);

@@ -34,7 +34,6 @@
 	Y(cuStreamGetCaptureInfo,                                                                                      \
 	  (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out))                            \
 	Y(cuStreamGetCtx_v2, (CUstream hStream, CUcontext *pctx, void **green))                                        \
-	X(cuMemHostUnregister, (void *p))                                                                              \
 	X(cuMemcpyDtoD_v2, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount))                           \
 	X(cuModuleUnload, (CUmodule hmod))                                                                             \
 	X(cuLibraryUnload, (CUlibrary library))                                                                        \

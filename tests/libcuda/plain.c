@@ -283,3 +283,13 @@ FC_CALL(cuMipmappedArrayCreate, FC_CONTEXT,
 {
 	return no_arrays();
 }
+
+FC_CALL(cuArrayDestroy, FC_CONTEXT, (CUarray hArray), (hArray))
+{
+	return no_arrays();
+}
+
+FC_CALL(cuMipmappedArrayDestroy, FC_CONTEXT, (CUmipmappedArray hMipmappedArray), (hMipmappedArray))
+{
+	return no_arrays();
+}

@@ -26,6 +26,8 @@ enum clv_record_kind {
 	CLV_REC_SEGMENTS = 8,
 	CLV_REC_BLOCKS = 9,
 	CLV_REC_END = 10,
+	CLV_REC_NOTES = 11,
+	CLV_REC_MODULES = 12,
 };
 
 /* Fields of each kind. Numbers are never reused. */
@@ -47,8 +49,15 @@ enum {
 	CLV_STACKS_FILES = 2,         /* column, one entry a frame: string */
 	CLV_STACKS_FUNCTIONS = 3,     /* the same */
 	CLV_STACKS_LINES = 4,         /* column, signed: difference to the line before */
+	CLV_STACKS_MODULES = 5,       /* column: number of a module from 1 on; absent: 0, none */
+	CLV_STACKS_ADDRESSES = 6,     /* column, signed: difference to the address before; absent: 0, no native frame */
 
-	CLV_ANY_DEVICE = 1,           /* number; absent: 0. Of HISTORY, EVENTS, STATE, SEGMENTS, BLOCKS */
+	CLV_MODULES_PATHS = 1,        /* column: string; modules are numbered from 1 on, in the order of the file */
+	CLV_MODULES_ID_LENGTHS = 2,   /* column: bytes of each build-id */
+	CLV_MODULES_IDS = 3,          /* the build-ids one after the other */
+
+	CLV_ANY_DEVICE = 1,           /* number; absent: 0. Of HISTORY, EVENTS, STATE, SEGMENTS, BLOCKS; of NOTES, absent: none */
+	CLV_ANY_UNIT = 10,            /* number: ns that the times count; absent: 1,000. Of EVENTS, NOTES */
 
 	CLV_EVENTS_ACTIONS = 2,       /* one byte an event: enum clv_action, 255 for OTHER; gives the number of events */
 	CLV_EVENTS_TIMES = 3,         /* column, signed: difference to the time before */
@@ -58,6 +67,21 @@ enum {
 	CLV_EVENTS_STREAMS = 7,       /* column, signed: difference to the last stream at that address */
 	CLV_EVENTS_STACKS = 8,        /* column, signed: difference to the last stack at that address; absent: none */
 	CLV_EVENTS_FLAGS = 9,         /* one byte an event; absent: 0 */
+	CLV_EVENTS_THREADS = 11,      /* column, signed: difference to the thread before; absent: not known */
+	CLV_EVENTS_SLACK = 12,        /* column: bytes that an ALLOC takes beyond its size; absent: not known */
+
+	CLV_NOTES_KINDS = 2,          /* column: enum clv_event; gives the number of notes */
+	CLV_NOTES_TIMES = 3,          /* column, signed: difference to the time before */
+	CLV_NOTES_ADDRESSES = 4,      /* column, signed: difference to the last note of that kind (clv_note_slot); */
+	CLV_NOTES_SIZES = 5,          /* so are these; absent: 0 */
+	CLV_NOTES_A = 6,
+	CLV_NOTES_B = 7,
+	CLV_NOTES_STREAMS = 8,        /* column: stream plus 1; absent: 0, none */
+	CLV_NOTES_TEXTS = 9,          /* column: string plus 1; absent: 0, none */
+	CLV_NOTES_THREADS = 11,       /* column, signed: difference to the thread before; absent: not known */
+	CLV_NOTES_STACKS = 12,        /* column; absent: none */
+	CLV_NOTES_EVENTS = 13,        /* column, signed: difference of the index of the event that follows, in whole traces;
+	                                 absent: found by time */
 
 	CLV_STATE_SEGMENTS = 2,       /* number of segments that follow */
 	CLV_STATE_BLOCKS = 3,         /* number of blocks that follow */
@@ -78,6 +102,18 @@ enum {
 };
 
 #define CLV_ACTION_BYTE_OTHER 255u
+#define CLV_UNIT_DEFAULT 1000u
+
+/* What is remembered of the last note of a kind. Kinds that this version cannot know share one place. */
+#define CLV_NOTE_KINDS 64u
+struct clv_note_seen {
+	uint64_t addr, size, a, b;
+};
+
+static inline unsigned clv_note_slot(uint64_t kind)
+{
+	return kind < CLV_NOTE_KINDS ? (unsigned)kind : CLV_NOTE_KINDS - 1;
+}
 
 /* Small numbers of either sign become small numbers. Differences wrap around 2^64, so that every value has one. */
 static inline uint64_t clv_zigzag(uint64_t difference)

@@ -7,7 +7,8 @@
 
 #include "../import/import.h"
 #include "../map.h"
-#include "clv_format.h"
+#include "clv_decode.h"
+#include "clv_settle.h"
 
 #include <limits.h>
 #include <math.h>
@@ -20,14 +21,12 @@
 #define MAX_DEVICE 65535u
 #define MAX_FIELDS 16u /* fields with a higher number are not known */
 
-struct span {
-	const uint8_t *at, *end;
-};
-
 /* A device as far as it was read. */
 struct part {
 	struct clv_history h;
 	size_t event_cap, segment_cap, block_cap;
+	size_t thread_cap, slack_cap;
+	struct clv_pieces pieces;
 	uint64_t segments_due, blocks_due; /* announced by STATE and not read yet */
 	uint64_t blocks_named;             /* sum of the blocks of the segments read */
 };
@@ -41,8 +40,9 @@ struct reader {
 	struct part *parts;
 	size_t part_count, part_cap;
 	struct clv_map part_index; /* device to part: a file may have many, and a record for each by turns */
-	size_t stream_cap, string_cap, stack_cap, frame_cap;
-	struct span fields[MAX_FIELDS]; /* of the record that is read; at == NULL: absent */
+	struct part loose;         /* notes of no device */
+	size_t stream_cap, string_cap, stack_cap, frame_cap, module_cap;
+	struct clv_span fields[MAX_FIELDS]; /* of the record that is read; at == NULL: absent */
 	uint64_t *addresses;            /* by number, in an EVENTS record */
 	struct seen {
 		uint64_t size, stream, stack;
@@ -63,71 +63,23 @@ static bool damaged(struct reader *r, const char *what)
 	return clv_error_at(r->err, r->in->name, r->chunk_at, "damaged chunk: %s", what);
 }
 
-static bool get_number(struct span *s, uint64_t *out)
-{
-	uint64_t v = 0;
-	for (unsigned shift = 0; shift < 64 && s->at < s->end; shift += 7) {
-		uint8_t byte = *s->at++;
-		if (shift == 63 && byte > 1)
-			return false;
-		v |= (uint64_t)(byte & 127) << shift;
-		if (!(byte & 128)) {
-			*out = v;
-			return true;
-		}
-	}
-	return false;
-}
-
-static bool get_signed(struct span *s, uint64_t *difference)
-{
-	uint64_t v;
-	if (!get_number(s, &v))
-		return false;
-	*difference = clv_unzigzag(v);
-	return true;
-}
-
-/* The next entry of a column that may be absent (then every entry is 0). */
-static bool get_optional(struct span *s, uint64_t *out)
-{
-	*out = 0;
-	return !s->at || get_number(s, out);
-}
-
-static bool get_optional_byte(struct span *s, uint8_t *out)
-{
-	*out = 0;
-	if (!s->at)
-		return true;
-	if (s->at == s->end)
-		return false;
-	*out = *s->at++;
-	return true;
-}
-
-static size_t span_len(struct span s)
-{
-	return s.at ? (size_t)(s.end - s.at) : 0;
-}
-
 /* A field that is one number; absent: `absent`. */
 static bool field_number(struct reader *r, unsigned id, uint64_t absent, uint64_t *out)
 {
-	struct span s = r->fields[id];
+	struct clv_span s = r->fields[id];
 	*out = absent;
-	return !s.at || get_number(&s, out);
+	return !s.at || clv_get_number(&s, out);
 }
 
-static bool split_fields(struct reader *r, struct span body)
+static bool split_fields(struct reader *r, struct clv_span body)
 {
 	memset(r->fields, 0, sizeof(r->fields));
 	while (body.at < body.end) {
 		uint64_t id, len;
-		if (!get_number(&body, &id) || !get_number(&body, &len) || len > (size_t)(body.end - body.at))
+		if (!clv_get_number(&body, &id) || !clv_get_number(&body, &len) || len > (size_t)(body.end - body.at))
 			return damaged(r, "a field is longer than its record");
 		if (id < MAX_FIELDS)
-			r->fields[id] = (struct span){body.at, body.at + len};
+			r->fields[id] = (struct clv_span){body.at, body.at + len};
 		body.at += len;
 	}
 	return true;
@@ -159,19 +111,19 @@ static struct part *part_of(struct reader *r)
 static bool read_settings(struct reader *r)
 {
 	struct clv_torch_recorded *t = &r->trace->torch;
-	struct span conf = r->fields[CLV_SETTINGS_CONF], split = r->fields[CLV_SETTINGS_MAX_SPLIT];
-	struct span roundup = r->fields[CLV_SETTINGS_ROUNDUP], probe = r->fields[CLV_SETTINGS_PROBE];
+	struct clv_span conf = r->fields[CLV_SETTINGS_CONF], split = r->fields[CLV_SETTINGS_MAX_SPLIT];
+	struct clv_span roundup = r->fields[CLV_SETTINGS_ROUNDUP], probe = r->fields[CLV_SETTINGS_PROBE];
 	uint64_t v;
 	clv_mem_free(t->conf);
 	*t = (struct clv_torch_recorded){.max_split_size = -1};
-	if (conf.at && !(t->conf = clv_mem_strndup((const char *)conf.at, span_len(conf))))
+	if (conf.at && !(t->conf = clv_mem_strndup((const char *)conf.at, clv_span_len(conf))))
 		return no_memory(r);
 	if (split.at) {
-		if (!get_signed(&split, &v))
+		if (!clv_get_signed(&split, &v))
 			return damaged(r, "settings");
 		t->max_split_size = (int64_t)v;
 	}
-	if (span_len(r->fields[CLV_SETTINGS_GC]) == 8) {
+	if (clv_span_len(r->fields[CLV_SETTINGS_GC]) == 8) {
 		uint64_t bits = clv_get_le(r->fields[CLV_SETTINGS_GC].at, 8);
 		memcpy(&t->gc_threshold, &bits, sizeof(bits));
 		if (!isfinite(t->gc_threshold))
@@ -180,14 +132,14 @@ static bool read_settings(struct reader *r)
 	t->expandable = r->fields[CLV_SETTINGS_EXPANDABLE].at != NULL;
 	t->present = r->fields[CLV_SETTINGS_PRESENT].at != NULL;
 	for (size_t i = 0; roundup.at && i < CLV_ARRAY_LEN(t->roundup); i++) {
-		if (!get_number(&roundup, &v) || v > UINT32_MAX)
+		if (!clv_get_number(&roundup, &v) || v > UINT32_MAX)
 			return damaged(r, "settings");
 		t->roundup[i] = (uint32_t)v;
 	}
 	t->has_probe = probe.at != NULL;
-	if (t->has_probe && !(get_number(&probe, &t->cap_mib) && get_number(&probe, &t->total_bytes) &&
-			      get_number(&probe, &t->retries) && get_number(&probe, &t->ooms) &&
-			      get_number(&probe, &t->device_left_mib)))
+	if (t->has_probe && !(clv_get_number(&probe, &t->cap_mib) && clv_get_number(&probe, &t->total_bytes) &&
+			      clv_get_number(&probe, &t->retries) && clv_get_number(&probe, &t->ooms) &&
+			      clv_get_number(&probe, &t->device_left_mib)))
 		return damaged(r, "settings");
 	return true;
 }
@@ -195,10 +147,10 @@ static bool read_settings(struct reader *r)
 static bool read_streams(struct reader *r)
 {
 	struct clv_trace *t = r->trace;
-	struct span s = r->fields[CLV_STREAMS_HANDLES];
+	struct clv_span s = r->fields[CLV_STREAMS_HANDLES];
 	uint64_t handle;
 	while (s.at < s.end) {
-		if (!get_number(&s, &handle) || t->stream_count == UINT32_MAX - 1)
+		if (!clv_get_number(&s, &handle) || t->stream_count == UINT32_MAX - 1)
 			return damaged(r, "streams");
 		if (!clv_mem_reserve(&t->streams, &r->stream_cap, t->stream_count + 1u, sizeof(*t->streams)))
 			return no_memory(r);
@@ -211,10 +163,10 @@ static bool read_streams(struct reader *r)
 static bool read_strings(struct reader *r)
 {
 	struct clv_trace *t = r->trace;
-	struct span lengths = r->fields[CLV_STRINGS_LENGTHS], text = r->fields[CLV_STRINGS_TEXT];
+	struct clv_span lengths = r->fields[CLV_STRINGS_LENGTHS], text = r->fields[CLV_STRINGS_TEXT];
 	uint64_t len;
 	while (lengths.at < lengths.end) {
-		if (!get_number(&lengths, &len) || len > span_len(text) || t->string_count == UINT32_MAX - 1)
+		if (!clv_get_number(&lengths, &len) || len > clv_span_len(text) || t->string_count == UINT32_MAX - 1)
 			return damaged(r, "strings");
 		if (!clv_mem_reserve(&t->strings, &r->string_cap, t->string_count + 1u, sizeof(*t->strings)))
 			return no_memory(r);
@@ -224,6 +176,28 @@ static bool read_strings(struct reader *r)
 		t->strings[t->string_count++] = copy;
 		if (len)
 			text.at += len;
+	}
+	return true;
+}
+
+static bool read_modules(struct reader *r)
+{
+	struct clv_trace *t = r->trace;
+	struct clv_span paths = r->fields[CLV_MODULES_PATHS], lengths = r->fields[CLV_MODULES_ID_LENGTHS];
+	struct clv_span ids = r->fields[CLV_MODULES_IDS];
+	uint64_t path, len;
+	while (paths.at < paths.end) {
+		if (!clv_get_number(&paths, &path) || !clv_get_optional(&lengths, &len) || path >= t->string_count ||
+		    len > CLV_BUILD_ID_MAX || len > clv_span_len(ids) || t->module_count == UINT32_MAX - 1)
+			return damaged(r, "modules");
+		if (!clv_mem_reserve(&t->modules, &r->module_cap, t->module_count + 1u, sizeof(*t->modules)))
+			return no_memory(r);
+		struct clv_module_record *m = &t->modules[t->module_count++];
+		*m = (struct clv_module_record){.path = (uint32_t)path, .build_id_len = (uint8_t)len};
+		if (len) {
+			memcpy(m->build_id, ids.at, (size_t)len);
+			ids.at += len;
+		}
 	}
 	return true;
 }
@@ -243,12 +217,13 @@ static bool begin_stacks(struct reader *r)
 static bool read_stacks(struct reader *r)
 {
 	struct clv_trace *t = r->trace;
-	struct span counts = r->fields[CLV_STACKS_COUNTS], files = r->fields[CLV_STACKS_FILES];
-	struct span functions = r->fields[CLV_STACKS_FUNCTIONS], lines = r->fields[CLV_STACKS_LINES];
-	uint64_t count, file, function, difference = 0;
+	struct clv_span counts = r->fields[CLV_STACKS_COUNTS], files = r->fields[CLV_STACKS_FILES];
+	struct clv_span functions = r->fields[CLV_STACKS_FUNCTIONS], lines = r->fields[CLV_STACKS_LINES];
+	struct clv_span modules = r->fields[CLV_STACKS_MODULES], addresses = r->fields[CLV_STACKS_ADDRESSES];
+	uint64_t count, file, function, module, difference = 0, address = 0, step;
 	uint32_t line = 0;
 	while (counts.at < counts.end) {
-		if (!get_number(&counts, &count) || count > span_len(files) || t->stack_count == UINT32_MAX - 1 ||
+		if (!clv_get_number(&counts, &count) || count > clv_span_len(files) || t->stack_count == UINT32_MAX - 1 ||
 		    count >= UINT32_MAX - t->stack_frame_count)
 			return damaged(r, "stacks");
 		if (!clv_mem_reserve(&t->stacks, &r->stack_cap, t->stack_count + 1u, sizeof(*t->stacks)) ||
@@ -257,30 +232,32 @@ static bool read_stacks(struct reader *r)
 			return no_memory(r);
 		t->stacks[t->stack_count++] = (struct clv_stack_record){t->stack_frame_count, (uint32_t)count};
 		for (uint64_t i = 0; i < count; i++) {
-			if (!get_number(&files, &file) || !get_number(&functions, &function) ||
-			    (lines.at && !get_signed(&lines, &difference)) || file >= t->string_count ||
-			    function >= t->string_count)
+			if (!clv_get_number(&files, &file) || !clv_get_number(&functions, &function) ||
+			    (lines.at && !clv_get_signed(&lines, &difference)) || file >= t->string_count ||
+			    function >= t->string_count || !clv_get_optional(&modules, &module) ||
+			    !clv_get_optional(&addresses, &step) || module > t->module_count)
 				return damaged(r, "stacks");
 			line += (uint32_t)difference;
-			t->stack_frames[t->stack_frame_count++] =
-				(struct clv_frame_record){(uint32_t)file, (uint32_t)function, line};
+			address += clv_unzigzag(step);
+			t->stack_frames[t->stack_frame_count++] = (struct clv_frame_record){
+				(uint32_t)file, (uint32_t)function, line, (uint32_t)module, address};
 		}
 	}
 	return true;
 }
 
 /* The address of the next event of an EVENTS record, and its number. */
-static bool next_address(struct reader *r, struct span *refs, struct span *fresh, size_t *known, uint64_t *last_new,
+static bool next_address(struct reader *r, struct clv_span *refs, struct clv_span *fresh, size_t *known, uint64_t *last_new,
 			 uint64_t *number)
 {
 	uint64_t v, difference;
-	if (!get_number(refs, &v))
+	if (!clv_get_number(refs, &v))
 		return damaged(r, "addresses of events");
 	if (v) {
 		*number += clv_unzigzag(v - 1);
 		return *number < *known || damaged(r, "addresses of events");
 	}
-	if (!get_signed(fresh, &difference))
+	if (!clv_get_signed(fresh, &difference))
 		return damaged(r, "addresses of events");
 	if (!clv_mem_reserve(&r->addresses, &r->addresses_cap, *known + 1, sizeof(*r->addresses)) ||
 	    !clv_mem_reserve(&r->seen, &r->seen_cap, *known + 1, sizeof(*r->seen)))
@@ -301,21 +278,52 @@ static bool event_makes_sense(const struct reader *r, const struct clv_event_rec
 	return e->action != CLV_ACTION_OOM || e->size <= INT64_MAX;
 }
 
+/* The unit of a record's times. A device has one: times of several could not be told apart. */
+static bool read_unit(struct reader *r, struct part *part)
+{
+	uint64_t unit;
+	if (!field_number(r, CLV_ANY_UNIT, CLV_UNIT_DEFAULT, &unit) || (unit != 1 && unit != CLV_UNIT_DEFAULT))
+		return damaged(r, "times in a unit that is not known");
+	if (part->pieces.unit && part->pieces.unit != unit)
+		return damaged(r, "times of a device in two units");
+	part->pieces.unit = (uint32_t)unit;
+	return true;
+}
+
+/* Room for `count` more numbers beside the events, one each, if `column` has any or some were read before: then those of
+ * events without any are 0. */
+static bool reserve_beside(uint32_t **numbers, size_t *cap, const struct clv_history *h, size_t count, struct clv_span column)
+{
+	if (!*numbers && !column.at)
+		return true;
+	bool begun = *numbers != NULL;
+	if (!clv_mem_reserve(numbers, cap, h->event_count + count, sizeof(**numbers)))
+		return false;
+	if (!begun && h->event_count)
+		memset(*numbers, 0, h->event_count * sizeof(**numbers));
+	return true;
+}
+
 static bool read_events(struct reader *r)
 {
 	struct part *part = part_of(r);
 	if (!part)
 		return false;
 	struct clv_history *h = &part->h;
-	struct span actions = r->fields[CLV_EVENTS_ACTIONS], times = r->fields[CLV_EVENTS_TIMES];
-	struct span refs = r->fields[CLV_EVENTS_ADDRESSES], fresh = r->fields[CLV_EVENTS_NEW_ADDRESSES];
-	struct span sizes = r->fields[CLV_EVENTS_SIZES], streams = r->fields[CLV_EVENTS_STREAMS];
-	struct span stacks = r->fields[CLV_EVENTS_STACKS], flags = r->fields[CLV_EVENTS_FLAGS];
-	size_t count = span_len(actions), known = 0;
-	uint64_t time = 0, last_new = 0, number = 0, d;
+	struct clv_span actions = r->fields[CLV_EVENTS_ACTIONS], times = r->fields[CLV_EVENTS_TIMES];
+	struct clv_span refs = r->fields[CLV_EVENTS_ADDRESSES], fresh = r->fields[CLV_EVENTS_NEW_ADDRESSES];
+	struct clv_span sizes = r->fields[CLV_EVENTS_SIZES], streams = r->fields[CLV_EVENTS_STREAMS];
+	struct clv_span stacks = r->fields[CLV_EVENTS_STACKS], flags = r->fields[CLV_EVENTS_FLAGS];
+	struct clv_span threads = r->fields[CLV_EVENTS_THREADS], slack = r->fields[CLV_EVENTS_SLACK];
+	size_t count = clv_span_len(actions), known = 0;
+	uint64_t time = 0, last_new = 0, number = 0, thread = 0, d;
 	if (count > UINT32_MAX - 1 - h->event_count)
 		return damaged(r, "more events than can be counted");
-	if (!clv_mem_reserve(&h->events, &part->event_cap, h->event_count + count, sizeof(*h->events)))
+	if (count && !read_unit(r, part))
+		return false;
+	if (!clv_mem_reserve(&h->events, &part->event_cap, h->event_count + count, sizeof(*h->events)) ||
+	    !reserve_beside(&h->threads, &part->thread_cap, h, count, threads) ||
+	    !reserve_beside(&h->slack, &part->slack_cap, h, count, slack))
 		return no_memory(r);
 	for (size_t i = 0; i < count; i++) {
 		struct clv_event_record *e = &h->events[h->event_count];
@@ -325,20 +333,29 @@ static bool read_events(struct reader *r)
 			return false;
 		struct seen *s = &r->seen[number];
 		e->addr = r->addresses[number];
-		if (!get_signed(&times, &d))
+		if (!clv_get_signed(&times, &d))
 			return damaged(r, "times of events");
 		e->time_us = time += d;
-		if (!get_signed(&sizes, &d))
+		if (!clv_get_signed(&sizes, &d))
 			return damaged(r, "sizes of events");
 		e->size = s->size += d;
-		if (!get_optional(&streams, &d))
+		if (!clv_get_optional(&streams, &d))
 			return damaged(r, "streams of events");
 		s->stream += clv_unzigzag(d);
-		if (!get_optional(&stacks, &d))
+		if (!clv_get_optional(&stacks, &d))
 			return damaged(r, "stacks of events");
 		s->stack += clv_unzigzag(d);
-		if (!get_optional_byte(&flags, &e->flags) || !event_makes_sense(r, e, s))
+		if (!clv_get_optional_byte(&flags, &e->flags) || !event_makes_sense(r, e, s))
 			return damaged(r, "an event that cannot be");
+		if (!clv_get_optional(&threads, &d))
+			return damaged(r, "threads of events");
+		thread += clv_unzigzag(d);
+		if (h->threads)
+			h->threads[h->event_count] = (uint32_t)thread;
+		if (!clv_get_optional(&slack, &d) || d > UINT32_MAX)
+			return damaged(r, "slack of events");
+		if (h->slack)
+			h->slack[h->event_count] = (uint32_t)d;
 		e->stream = (uint32_t)s->stream;
 		e->stack = (uint32_t)s->stack;
 		h->event_count++;
@@ -346,10 +363,69 @@ static bool read_events(struct reader *r)
 	return true;
 }
 
+/* The difference to the last note of that kind, of a column that may be absent. */
+static bool get_step(struct clv_span *s, uint64_t *value)
+{
+	uint64_t d;
+	if (!clv_get_optional(s, &d))
+		return false;
+	*value += clv_unzigzag(d);
+	return true;
+}
+
+static bool read_notes(struct reader *r)
+{
+	const struct clv_trace *t = r->trace;
+	struct part *part = r->fields[CLV_ANY_DEVICE].at ? part_of(r) : &r->loose;
+	struct clv_note_seen seen[CLV_NOTE_KINDS] = {{0}};
+	struct clv_span kinds = r->fields[CLV_NOTES_KINDS], times = r->fields[CLV_NOTES_TIMES];
+	struct clv_span addresses = r->fields[CLV_NOTES_ADDRESSES], sizes = r->fields[CLV_NOTES_SIZES];
+	struct clv_span as = r->fields[CLV_NOTES_A], bs = r->fields[CLV_NOTES_B];
+	struct clv_span streams = r->fields[CLV_NOTES_STREAMS], texts = r->fields[CLV_NOTES_TEXTS];
+	struct clv_span stacks = r->fields[CLV_NOTES_STACKS], threads = r->fields[CLV_NOTES_THREADS];
+	struct clv_span events = r->fields[CLV_NOTES_EVENTS];
+	uint64_t kind, time = 0, thread = 0, event = 0, stream, text, stack;
+	if (!part)
+		return false;
+	struct clv_history *h = &part->h;
+	if (kinds.at < kinds.end) {
+		if (!read_unit(r, part))
+			return false;
+		part->pieces.notes_without_place |= !events.at;
+	}
+	while (kinds.at < kinds.end) {
+		if (!clv_get_number(&kinds, &kind) || kind > UINT16_MAX || h->note_count == UINT32_MAX - 1)
+			return damaged(r, "kinds of notes");
+		struct clv_note_seen *s = &seen[clv_note_slot(kind)];
+		if (!get_step(&times, &time) || !get_step(&addresses, &s->addr) || !get_step(&sizes, &s->size) ||
+		    !get_step(&as, &s->a) || !get_step(&bs, &s->b) || !get_step(&threads, &thread) ||
+		    !get_step(&events, &event) || !clv_get_optional(&streams, &stream) ||
+		    !clv_get_optional(&texts, &text) || !clv_get_optional(&stacks, &stack))
+			return damaged(r, "notes");
+		if (stream > t->stream_count || text > t->string_count || event > UINT32_MAX - 1 ||
+		    (stack != CLV_NO_STACK && stack >= t->stack_count))
+			return damaged(r, "a note that cannot be");
+		if (!clv_mem_reserve(&h->notes, &part->pieces.note_cap, h->note_count + 1u, sizeof(*h->notes)))
+			return no_memory(r);
+		h->notes[h->note_count++] = (struct clv_note){.time_us = time,
+							      .addr = s->addr,
+							      .size = s->size,
+							      .a = s->a,
+							      .b = s->b,
+							      .event = (uint32_t)event,
+							      .stream = stream ? (uint32_t)stream - 1 : CLV_NO_STREAM,
+							      .text = text ? (uint32_t)text - 1 : CLV_NO_TEXT,
+							      .stack = (uint32_t)stack,
+							      .thread = (uint32_t)thread,
+							      .kind = (uint16_t)kind};
+	}
+	return true;
+}
+
 static bool read_state(struct reader *r)
 {
 	struct part *part = part_of(r);
-	struct span pools = r->fields[CLV_STATE_POOLS];
+	struct clv_span pools = r->fields[CLV_STATE_POOLS];
 	struct clv_pool_id id;
 	size_t pool_cap = 0;
 	if (!part)
@@ -365,7 +441,7 @@ static bool read_state(struct reader *r)
 	    part->blocks_due >= UINT32_MAX)
 		return damaged(r, "state");
 	while (pools.at < pools.end) {
-		if (!get_number(&pools, &id.a) || !get_number(&pools, &id.b) || h->pool_count > UINT16_MAX)
+		if (!clv_get_number(&pools, &id.a) || !clv_get_number(&pools, &id.b) || h->pool_count > UINT16_MAX)
 			return damaged(r, "pools");
 		if (!clv_mem_reserve(&h->pools, &pool_cap, h->pool_count + 1u, sizeof(*h->pools)))
 			return no_memory(r);
@@ -382,19 +458,19 @@ static bool read_segments(struct reader *r)
 	if (!part)
 		return false;
 	struct clv_history *h = &part->h;
-	struct span gaps = r->fields[CLV_SEGMENTS_GAPS], sizes = r->fields[CLV_SEGMENTS_SIZES];
-	struct span streams = r->fields[CLV_SEGMENTS_STREAMS], pools = r->fields[CLV_SEGMENTS_POOLS];
-	struct span flags = r->fields[CLV_SEGMENTS_FLAGS], stacks = r->fields[CLV_SEGMENTS_STACKS];
-	struct span blocks = r->fields[CLV_SEGMENTS_BLOCKS];
+	struct clv_span gaps = r->fields[CLV_SEGMENTS_GAPS], sizes = r->fields[CLV_SEGMENTS_SIZES];
+	struct clv_span streams = r->fields[CLV_SEGMENTS_STREAMS], pools = r->fields[CLV_SEGMENTS_POOLS];
+	struct clv_span flags = r->fields[CLV_SEGMENTS_FLAGS], stacks = r->fields[CLV_SEGMENTS_STACKS];
+	struct clv_span blocks = r->fields[CLV_SEGMENTS_BLOCKS];
 	while (gaps.at < gaps.end) {
 		uint64_t end = 0, gap, stream, pool, stack, count;
 		struct clv_segment_record s = {0};
 		uint8_t flag;
 		if (h->segment_count)
 			end = h->segments[h->segment_count - 1].addr + h->segments[h->segment_count - 1].size;
-		if (part->segments_due == 0 || !get_number(&gaps, &gap) || !get_number(&sizes, &s.size) ||
-		    !get_optional(&streams, &stream) || !get_optional(&pools, &pool) ||
-		    !get_optional_byte(&flags, &flag) || !get_optional(&stacks, &stack) || !get_number(&blocks, &count))
+		if (part->segments_due == 0 || !clv_get_number(&gaps, &gap) || !clv_get_number(&sizes, &s.size) ||
+		    !clv_get_optional(&streams, &stream) || !clv_get_optional(&pools, &pool) ||
+		    !clv_get_optional_byte(&flags, &flag) || !clv_get_optional(&stacks, &stack) || !clv_get_number(&blocks, &count))
 			return damaged(r, "segments");
 		uint32_t pool_count = h->pool_count ? h->pool_count : 1;
 		if (gap > INT64_MAX || s.size > INT64_MAX || end + gap > INT64_MAX || end + gap + s.size > INT64_MAX ||
@@ -425,13 +501,13 @@ static bool read_blocks(struct reader *r)
 	if (!part)
 		return false;
 	struct clv_history *h = &part->h;
-	struct span sizes = r->fields[CLV_BLOCKS_SIZES], requested = r->fields[CLV_BLOCKS_REQUESTED];
-	struct span states = r->fields[CLV_BLOCKS_STATES], stacks = r->fields[CLV_BLOCKS_STACKS];
+	struct clv_span sizes = r->fields[CLV_BLOCKS_SIZES], requested = r->fields[CLV_BLOCKS_REQUESTED];
+	struct clv_span states = r->fields[CLV_BLOCKS_STATES], stacks = r->fields[CLV_BLOCKS_STACKS];
 	while (sizes.at < sizes.end) {
 		struct clv_block_record b = {0};
 		uint64_t less, stack;
-		if (part->blocks_due == 0 || !get_number(&sizes, &b.size) || !get_optional(&requested, &less) ||
-		    !get_optional_byte(&states, &b.state) || !get_optional(&stacks, &stack))
+		if (part->blocks_due == 0 || !clv_get_number(&sizes, &b.size) || !clv_get_optional(&requested, &less) ||
+		    !clv_get_optional_byte(&states, &b.state) || !clv_get_optional(&stacks, &stack))
 			return damaged(r, "blocks");
 		b.requested = b.size - clv_unzigzag(less);
 		if (b.size > INT64_MAX || b.requested > INT64_MAX || b.state > CLV_BLOCK_PENDING_FREE ||
@@ -447,7 +523,7 @@ static bool read_blocks(struct reader *r)
 	return true;
 }
 
-static bool read_record(struct reader *r, uint64_t kind, struct span body)
+static bool read_record(struct reader *r, uint64_t kind, struct clv_span body)
 {
 	if (!split_fields(r, body))
 		return false;
@@ -470,6 +546,10 @@ static bool read_record(struct reader *r, uint64_t kind, struct span body)
 		return read_segments(r);
 	case CLV_REC_BLOCKS:
 		return read_blocks(r);
+	case CLV_REC_NOTES:
+		return read_notes(r);
+	case CLV_REC_MODULES:
+		return read_modules(r);
 	case CLV_REC_END:
 		r->ended = true;
 		return true;
@@ -480,12 +560,12 @@ static bool read_record(struct reader *r, uint64_t kind, struct span body)
 
 static bool read_records(struct reader *r, size_t raw)
 {
-	struct span s = {r->raw, r->raw + raw};
+	struct clv_span s = {r->raw, r->raw + raw};
 	while (s.at < s.end) {
 		uint64_t kind, len;
-		if (!get_number(&s, &kind) || !get_number(&s, &len) || len > (size_t)(s.end - s.at))
+		if (!clv_get_number(&s, &kind) || !clv_get_number(&s, &len) || len > (size_t)(s.end - s.at))
 			return damaged(r, "a record is longer than its chunk");
-		if (!read_record(r, kind, (struct span){s.at, s.at + len}))
+		if (!read_record(r, kind, (struct clv_span){s.at, s.at + len}))
 			return false;
 		s.at += len;
 	}
@@ -586,12 +666,37 @@ static int by_device(const void *a, const void *b)
 	return x->device < y->device ? -1 : x->device > y->device;
 }
 
+/* Notes of no device go to the first device there is. */
+static bool place_loose_notes(struct reader *r)
+{
+	if (!r->loose.h.note_count)
+		return true;
+	if (!r->part_count) {
+		memset(r->fields, 0, sizeof(r->fields)); /* without a field it is device 0 */
+		if (!part_of(r))
+			return false;
+	}
+	struct part *first = &r->parts[0];
+	for (size_t i = 1; i < r->part_count; i++)
+		if (r->parts[i].h.device < first->h.device)
+			first = &r->parts[i];
+	if (first->pieces.unit && first->pieces.unit != r->loose.pieces.unit)
+		return damaged(r, "notes in another unit than the events");
+	return clv_pieces_add(&first->h, &first->pieces, &r->loose.h, &r->loose.pieces) || no_memory(r);
+}
+
 static bool settle(struct reader *r)
 {
 	struct clv_trace *t = r->trace;
-	for (size_t i = 0; i < r->part_count; i++)
-		if (!settle_state(r, &r->parts[i]))
+	if (!place_loose_notes(r))
+		return false;
+	for (size_t i = 0; i < r->part_count; i++) {
+		struct part *p = &r->parts[i];
+		if (!settle_state(r, p))
 			return false;
+		if (!clv_pieces_settle(&p->h, &p->pieces, r->in->name, r->err))
+			return false;
+	}
 	t->histories = clv_mem_zalloc(r->part_count, sizeof(*t->histories));
 	if (!t->histories)
 		return no_memory(r);
@@ -629,9 +734,13 @@ static bool read_file(struct reader *r)
 
 static void reader_clear(struct reader *r)
 {
+	clv_mem_free(r->loose.h.notes);
 	for (size_t i = 0; i < r->part_count; i++) {
 		struct clv_history *h = &r->parts[i].h;
 		clv_mem_free(h->events);
+		clv_mem_free(h->threads);
+		clv_mem_free(h->slack);
+		clv_mem_free(h->notes);
 		clv_mem_free(h->segments);
 		clv_mem_free(h->blocks);
 		clv_mem_free(h->pools);

@@ -24,46 +24,53 @@
  *
  * Segments are sorted by address, and blocks tile them, so only the gaps between segments are stored. A STATE record
  * begins the state of a device anew; it holds when all the segments and blocks that it announces have been read.
+ *
+ * NOTES are what is no request (src/base/event.h). A whole trace says which event each comes before; those without a device
+ * belong to the first one.
+ *
+ * A recorder (tracing/record) writes the same records while a program runs, with times in ns: a chunk has first the streams,
+ * strings, modules and stacks that are new in it, then the events and notes of each device. Chunks may overlap in time, since
+ * a thread can be interrupted between taking the time and writing it down: readers sort by time, stable, a free before
+ * what else has the same time (clv_settle.c). A failed request is an OOM event and a FAIL note. A file begins with a PROCESS
+ * note, and can begin in the middle: of what was there before, only frees are seen; and a DROPPED note tells of events that are
+ * missing. Native frames are written as module and address in its file; their symbols are looked up afterwards.
  */
 #include "clv.h"
 
-#include "../map.h"
+#include "../memory.h"
 #include "../output.h"
-#include "clv_format.h"
+#include "clv_encode.h"
 
 #include <string.h>
-#include <xxhash.h>
 #include <zstd.h>
 
 #define BATCH 65536u /* entries of one record */
 #define CHUNK_TARGET ((size_t)1 << 20)
 #define LEVEL 12 /* within a few percent of 19 at a fraction of the time */
 
-struct bytes {
-	uint8_t *data;
-	size_t len, cap;
-};
-
-enum { COLUMNS = 8 };
-
 struct writer {
+	struct clv_encoder encoder; /* first: its flush() finds the writer by it */
 	const struct clv_trace *trace;
 	struct clv_error *err;
 	const char *path;
 	struct clv_output out;
-	bool failed;         /* the reason is in err; everything after it does nothing */
-	struct bytes chunk;  /* records */
-	struct bytes record; /* fields of the record in the making */
-	struct bytes column[COLUMNS];
-	struct bytes packed;
+	bool failed; /* the reason is in err; everything after it does nothing */
+	struct clv_buf streams, packed;
+	struct clv_encode_strings strings;
+	struct clv_encode_modules modules;
+	struct clv_encode_stacks stacks;
+	struct clv_encode_events events;
+	struct clv_encode_notes notes;
+	struct clv_buf column[7];
 	ZSTD_CCtx *zstd;
-	struct clv_map numbers; /* of the addresses in an EVENTS record */
-	struct seen {
-		uint64_t size;
-		uint32_t stream, stack;
-	} *seen;
-	size_t seen_cap;
 };
+
+static void *resize(void *p, size_t size)
+{
+	return clv_mem_realloc(p, size, 1);
+}
+
+static const struct clv_encode_memory memory = {resize, clv_mem_free};
 
 static void fail_memory(struct writer *w)
 {
@@ -71,37 +78,12 @@ static void fail_memory(struct writer *w)
 	clv_error_set(w->err, "%s: out of host memory", w->path);
 }
 
-static void put(struct writer *w, struct bytes *b, const void *data, size_t len)
+/* Whether to go on. */
+static bool good(struct writer *w)
 {
-	if (w->failed)
-		return;
-	if (!clv_mem_reserve(&b->data, &b->cap, b->len + len, 1)) {
+	if (w->encoder.failed && !w->failed)
 		fail_memory(w);
-		return;
-	}
-	if (len)
-		memcpy(b->data + b->len, data, len);
-	b->len += len;
-}
-
-static void put_byte(struct writer *w, struct bytes *b, uint8_t v)
-{
-	put(w, b, &v, 1);
-}
-
-static void put_number(struct writer *w, struct bytes *b, uint64_t v)
-{
-	uint8_t buf[10];
-	size_t n = 0;
-	for (; v >= 128; v >>= 7)
-		buf[n++] = (uint8_t)v | 128;
-	buf[n++] = (uint8_t)v;
-	put(w, b, buf, n);
-}
-
-static void put_signed(struct writer *w, struct bytes *b, uint64_t difference)
-{
-	put_number(w, b, clv_zigzag(difference));
+	return !w->failed;
 }
 
 static void write_all(struct writer *w, const uint8_t *data, size_t len)
@@ -115,282 +97,205 @@ static void write_all(struct writer *w, const uint8_t *data, size_t len)
 static void write_header(struct writer *w)
 {
 	uint8_t header[CLV_FILE_HEADER];
-	memcpy(header, CLV_FILE_MAGIC, 8);
-	clv_put_le(header + 8, CLV_FILE_VERSION, 4);
-	clv_put_le(header + 12, 0, 4);
-	clv_put_le(header + 16, XXH64(header, 16, 0), 8);
+	clv_encode_file_header(header);
 	write_all(w, header, sizeof(header));
 }
 
-static void flush_chunk(struct writer *w)
+static void flush_chunk(struct clv_encoder *e)
 {
-	if (w->failed || w->chunk.len == 0)
+	struct writer *w = CLV_CONTAINER_OF(e, struct writer, encoder);
+	struct clv_buf *chunk = &e->chunk;
+	if (!good(w) || chunk->len == 0)
 		return;
-	size_t bound = ZSTD_compressBound(w->chunk.len);
-	if (!clv_mem_reserve(&w->packed.data, &w->packed.cap, bound, 1)) {
+	if (chunk->len > CLV_CHUNK_RAW_MAX) {
+		w->failed = true;
+		clv_error_set(w->err, "%s: a record of %zu bytes is too long for the format", w->path, chunk->len);
+		return;
+	}
+	size_t bound = ZSTD_compressBound(chunk->len);
+	w->packed.len = 0;
+	if (!clv_buf_reserve(e, &w->packed, bound)) {
 		fail_memory(w);
 		return;
 	}
-	size_t stored = ZSTD_compressCCtx(w->zstd, w->packed.data, bound, w->chunk.data, w->chunk.len, LEVEL);
+	size_t stored = ZSTD_compressCCtx(w->zstd, w->packed.data, bound, chunk->data, chunk->len, LEVEL);
 	if (ZSTD_isError(stored)) {
 		w->failed = true;
 		clv_error_set(w->err, "%s: zstd: %s", w->path, ZSTD_getErrorName(stored));
 		return;
 	}
 	uint8_t header[CLV_CHUNK_HEADER];
-	clv_put_le(header, CLV_CHUNK_MAGIC, 4);
-	clv_put_le(header + 4, stored, 4);
-	clv_put_le(header + 8, w->chunk.len, 4);
-	clv_put_le(header + 12, 0, 4);
-	clv_put_le(header + 16, XXH64(w->packed.data, stored, 0), 8);
-	clv_put_le(header + 24, XXH64(header, 24, 0), 8);
+	clv_encode_chunk_header(header, w->packed.data, stored, chunk->len);
 	write_all(w, header, sizeof(header));
 	write_all(w, w->packed.data, stored);
-	w->chunk.len = 0;
-}
-
-/* Fields of the record in the making. */
-static void field_bytes(struct writer *w, uint64_t id, const void *data, size_t len)
-{
-	put_number(w, &w->record, id);
-	put_number(w, &w->record, len);
-	put(w, &w->record, data, len);
-}
-
-static void field_number(struct writer *w, uint64_t id, uint64_t v)
-{
-	w->column[0].len = 0;
-	put_number(w, &w->column[0], v);
-	field_bytes(w, id, w->column[0].data, w->column[0].len);
-}
-
-static struct bytes *column(struct writer *w, unsigned i)
-{
-	w->column[i].len = 0;
-	return &w->column[i];
-}
-
-static void field_column(struct writer *w, uint64_t id, const struct bytes *c)
-{
-	field_bytes(w, id, c->data, c->len);
-}
-
-static void end_record(struct writer *w, enum clv_record_kind kind)
-{
-	if (w->chunk.len && w->chunk.len + w->record.len > CHUNK_TARGET)
-		flush_chunk(w);
-	if (!w->failed && w->record.len > CLV_CHUNK_RAW_MAX - 32) {
-		w->failed = true;
-		clv_error_set(w->err, "%s: a record of %zu bytes is too long for the format", w->path, w->record.len);
-	}
-	put_number(w, &w->chunk, kind);
-	put_number(w, &w->chunk, w->record.len);
-	put(w, &w->chunk, w->record.data, w->record.len);
-	w->record.len = 0;
+	chunk->len = 0;
 }
 
 static void write_settings(struct writer *w)
 {
+	struct clv_encoder *e = &w->encoder;
 	const struct clv_torch_recorded *t = &w->trace->torch;
+	struct clv_buf *c = &w->column[0];
 	uint8_t gc[8];
 	uint64_t bits;
 	memcpy(&bits, &t->gc_threshold, sizeof(bits));
 	clv_put_le(gc, bits, 8);
 	if (t->conf)
-		field_bytes(w, CLV_SETTINGS_CONF, t->conf, strlen(t->conf));
-	struct bytes *c = column(w, 0);
-	put_signed(w, c, (uint64_t)t->max_split_size);
-	field_column(w, CLV_SETTINGS_MAX_SPLIT, c);
-	field_bytes(w, CLV_SETTINGS_GC, gc, sizeof(gc));
+		clv_encode_field(e, CLV_SETTINGS_CONF, t->conf, strlen(t->conf));
+	clv_encode_number(e, CLV_SETTINGS_MAX_SPLIT, clv_zigzag((uint64_t)t->max_split_size));
+	clv_encode_field(e, CLV_SETTINGS_GC, gc, sizeof(gc));
 	if (t->expandable)
-		field_bytes(w, CLV_SETTINGS_EXPANDABLE, NULL, 0);
-	c = column(w, 0);
+		clv_encode_field(e, CLV_SETTINGS_EXPANDABLE, NULL, 0);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(t->roundup); i++)
-		put_number(w, c, t->roundup[i]);
-	field_column(w, CLV_SETTINGS_ROUNDUP, c);
+		clv_buf_number(e, c, t->roundup[i]);
+	clv_encode_column(e, CLV_SETTINGS_ROUNDUP, c);
 	if (t->present)
-		field_bytes(w, CLV_SETTINGS_PRESENT, NULL, 0);
+		clv_encode_field(e, CLV_SETTINGS_PRESENT, NULL, 0);
 	if (t->has_probe) {
-		c = column(w, 0);
-		put_number(w, c, t->cap_mib);
-		put_number(w, c, t->total_bytes);
-		put_number(w, c, t->retries);
-		put_number(w, c, t->ooms);
-		put_number(w, c, t->device_left_mib);
-		field_column(w, CLV_SETTINGS_PROBE, c);
+		const uint64_t probe[] = {t->cap_mib, t->total_bytes, t->retries, t->ooms, t->device_left_mib};
+		for (size_t i = 0; i < CLV_ARRAY_LEN(probe); i++)
+			clv_buf_number(e, c, probe[i]);
+		clv_encode_column(e, CLV_SETTINGS_PROBE, c);
 	}
-	end_record(w, CLV_REC_SETTINGS);
+	clv_encode_end(e, CLV_REC_SETTINGS);
 }
 
 static void write_streams(struct writer *w)
 {
 	const struct clv_trace *t = w->trace;
-	for (uint32_t i = 0; i < t->stream_count && !w->failed;) {
-		struct bytes *c = column(w, 0);
+	for (uint32_t i = 0; i < t->stream_count && good(w);) {
 		for (uint32_t end = i + (uint32_t)clv_min_u64(BATCH, t->stream_count - i); i < end; i++)
-			put_number(w, c, t->streams[i]);
-		field_column(w, CLV_STREAMS_HANDLES, c);
-		end_record(w, CLV_REC_STREAMS);
+			clv_buf_number(&w->encoder, &w->streams, t->streams[i]);
+		clv_encode_column(&w->encoder, CLV_STREAMS_HANDLES, &w->streams);
+		clv_encode_end(&w->encoder, CLV_REC_STREAMS);
 	}
 }
 
 static void write_strings(struct writer *w)
 {
 	const struct clv_trace *t = w->trace;
-	for (uint32_t i = 0; i < t->string_count && !w->failed;) {
-		struct bytes *lengths = column(w, 0), *text = column(w, 1);
-		for (uint32_t n = 0; n < BATCH && i < t->string_count && text->len < CHUNK_TARGET && !w->failed;
-		     n++, i++) {
-			size_t len = strlen(t->strings[i]);
-			put_number(w, lengths, len);
-			put(w, text, t->strings[i], len);
-		}
-		field_column(w, CLV_STRINGS_LENGTHS, lengths);
-		field_column(w, CLV_STRINGS_TEXT, text);
-		end_record(w, CLV_REC_STRINGS);
+	for (uint32_t i = 0; i < t->string_count && good(w);) {
+		for (uint32_t n = 0; n < BATCH && i < t->string_count && w->strings.text.len < CHUNK_TARGET && good(w);
+		     n++, i++)
+			clv_encode_string(&w->encoder, &w->strings, t->strings[i], strlen(t->strings[i]));
+		clv_encode_strings_end(&w->encoder, &w->strings);
 	}
+}
+
+static void write_modules(struct writer *w)
+{
+	const struct clv_trace *t = w->trace;
+	for (uint32_t i = 0; i < t->module_count && good(w); i++) {
+		const struct clv_module_record *m = &t->modules[i];
+		clv_encode_module(&w->encoder, &w->modules, m->path, m->build_id, m->build_id_len);
+		if (i % BATCH == BATCH - 1)
+			clv_encode_modules_end(&w->encoder, &w->modules);
+	}
+	clv_encode_modules_end(&w->encoder, &w->modules);
 }
 
 static void write_stacks(struct writer *w)
 {
 	const struct clv_trace *t = w->trace;
-	for (uint32_t i = 1; i < t->stack_count && !w->failed;) {
-		struct bytes *counts = column(w, 0), *files = column(w, 1), *functions = column(w, 2),
-			     *lines = column(w, 3);
-		uint32_t line = 0;
-		for (uint64_t frames = 0; frames < BATCH && counts->len < BATCH && i < t->stack_count && !w->failed;
-		     i++) {
+	for (uint32_t i = 1; i < t->stack_count && good(w);) {
+		for (uint64_t frames = 0, n = 0; frames < BATCH && n < BATCH && i < t->stack_count && good(w); i++, n++) {
 			const struct clv_stack_record *s = &t->stacks[i];
-			put_number(w, counts, s->count);
+			clv_encode_stack(&w->encoder, &w->stacks, s->count);
 			for (uint32_t k = s->first; k < s->first + s->count; k++) {
 				const struct clv_frame_record *f = &t->stack_frames[k];
-				put_number(w, files, f->file);
-				put_number(w, functions, f->function);
-				put_signed(w, lines, (uint64_t)f->line - line);
-				line = f->line;
+				clv_encode_frame(&w->encoder, &w->stacks, f->file, f->function, f->line, f->module,
+						 f->address);
 			}
 			frames += s->count;
 		}
-		field_column(w, CLV_STACKS_COUNTS, counts);
-		field_column(w, CLV_STACKS_FILES, files);
-		field_column(w, CLV_STACKS_FUNCTIONS, functions);
-		field_column(w, CLV_STACKS_LINES, lines);
-		end_record(w, CLV_REC_STACKS);
+		clv_encode_stacks_end(&w->encoder, &w->stacks);
 	}
-}
-
-/* The number of an address in this record, and whether it is new. */
-static bool number_address(struct writer *w, uint64_t addr, uint32_t *number, bool *is_new)
-{
-	struct clv_map_slot *slot = clv_map_slot(&w->numbers, addr);
-	if (!slot) {
-		fail_memory(w);
-		return false;
-	}
-	*is_new = slot->value == CLV_MAP_NONE;
-	if (*is_new) {
-		slot->value = (uint32_t)w->numbers.used - 1;
-		if (!clv_mem_reserve(&w->seen, &w->seen_cap, w->numbers.used, sizeof(*w->seen))) {
-			fail_memory(w);
-			return false;
-		}
-		w->seen[slot->value] = (struct seen){0, 0, 0};
-	}
-	*number = slot->value;
-	return true;
 }
 
 static void write_events(struct writer *w, const struct clv_history *h, uint32_t first, uint32_t count)
 {
-	field_number(w, CLV_ANY_DEVICE, (uint64_t)h->device);
-	struct bytes *actions = column(w, 0), *times = column(w, 1), *addresses = column(w, 2), *fresh = column(w, 3);
-	struct bytes *sizes = column(w, 4), *streams = column(w, 5), *stacks = column(w, 6), *flags = column(w, 7);
-	uint64_t time = 0, last_new = 0;
-	uint32_t last_number = 0;
-	bool any_stack = false, any_flag = false;
-	clv_map_clear(&w->numbers);
 	for (uint32_t i = first; i < first + count; i++) {
 		const struct clv_event_record *e = &h->events[i];
-		uint32_t number;
-		bool is_new;
-		if (w->failed || !number_address(w, e->addr, &number, &is_new))
-			return;
-		struct seen *s = &w->seen[number];
-		put_byte(w, actions, e->action < CLV_ACTION_OTHER ? e->action : CLV_ACTION_BYTE_OTHER);
-		put_signed(w, times, e->time_us - time);
-		if (is_new) {
-			put_number(w, addresses, 0);
-			put_signed(w, fresh, e->addr - last_new);
-			last_new = e->addr;
-		} else {
-			put_number(w, addresses, clv_zigzag((uint64_t)number - last_number) + 1);
-		}
-		put_signed(w, sizes, e->size - s->size);
-		put_signed(w, streams, (uint64_t)e->stream - s->stream);
-		put_signed(w, stacks, (uint64_t)e->stack - s->stack);
-		put_byte(w, flags, e->flags);
-		any_stack |= e->stack != CLV_NO_STACK;
-		any_flag |= e->flags != 0;
-		time = e->time_us;
-		last_number = number;
-		*s = (struct seen){e->size, e->stream, e->stack};
+		clv_encode_event(&w->encoder, &w->events,
+				 &(struct clv_encode_event){.time = e->time_us,
+							    .addr = e->addr,
+							    .size = e->size,
+							    .slack = h->slack ? h->slack[i] : 0,
+							    .stream = e->stream,
+							    .stack = e->stack,
+							    .thread = h->threads ? h->threads[i] : 0,
+							    .action = e->action,
+							    .flags = e->flags});
 	}
-	field_column(w, CLV_EVENTS_ACTIONS, actions);
-	field_column(w, CLV_EVENTS_TIMES, times);
-	field_column(w, CLV_EVENTS_ADDRESSES, addresses);
-	field_column(w, CLV_EVENTS_NEW_ADDRESSES, fresh);
-	field_column(w, CLV_EVENTS_SIZES, sizes);
-	field_column(w, CLV_EVENTS_STREAMS, streams);
-	if (any_stack)
-		field_column(w, CLV_EVENTS_STACKS, stacks);
-	if (any_flag)
-		field_column(w, CLV_EVENTS_FLAGS, flags);
-	end_record(w, CLV_REC_EVENTS);
+	clv_encode_events_end(&w->encoder, &w->events, (uint64_t)h->device, CLV_UNIT_DEFAULT);
+}
+
+static void write_notes(struct writer *w, const struct clv_history *h, uint32_t first, uint32_t count)
+{
+	for (uint32_t i = first; i < first + count; i++) {
+		const struct clv_note *n = &h->notes[i];
+		clv_encode_note(&w->encoder, &w->notes,
+				&(struct clv_encode_note){.time = n->time_us,
+							  .addr = n->addr,
+							  .size = n->size,
+							  .a = n->a,
+							  .b = n->b,
+							  .event = n->event,
+							  .stream = n->stream == CLV_NO_STREAM ? 0 : n->stream + 1,
+							  .text = n->text == CLV_NO_TEXT ? 0 : n->text + 1,
+							  .stack = n->stack,
+							  .thread = n->thread,
+							  .kind = n->kind});
+	}
+	clv_encode_notes_end(&w->encoder, &w->notes, h->device, CLV_UNIT_DEFAULT);
 }
 
 static void write_segments(struct writer *w, const struct clv_history *h, uint32_t first, uint32_t count)
 {
-	field_number(w, CLV_ANY_DEVICE, (uint64_t)h->device);
-	struct bytes *gaps = column(w, 0), *sizes = column(w, 1), *streams = column(w, 2), *pools = column(w, 3);
-	struct bytes *flags = column(w, 4), *stacks = column(w, 5), *blocks = column(w, 6);
+	struct clv_encoder *e = &w->encoder;
+	struct clv_buf *gaps = &w->column[0], *sizes = &w->column[1], *streams = &w->column[2], *pools = &w->column[3];
+	struct clv_buf *flags = &w->column[4], *stacks = &w->column[5], *blocks = &w->column[6];
 	uint64_t end = first ? h->segments[first - 1].addr + h->segments[first - 1].size : 0;
 	for (uint32_t i = first; i < first + count; i++) {
 		const struct clv_segment_record *s = &h->segments[i];
-		put_number(w, gaps, s->addr - end);
-		put_number(w, sizes, s->size);
-		put_number(w, streams, s->stream);
-		put_number(w, pools, s->pool);
-		put_byte(w, flags, (uint8_t)((s->small ? 1 : 0) | (s->expandable ? 2 : 0)));
-		put_number(w, stacks, s->stack);
-		put_number(w, blocks, s->blocks);
+		clv_buf_number(e, gaps, s->addr - end);
+		clv_buf_number(e, sizes, s->size);
+		clv_buf_number(e, streams, s->stream);
+		clv_buf_number(e, pools, s->pool);
+		clv_buf_byte(e, flags, (uint8_t)((s->small ? 1 : 0) | (s->expandable ? 2 : 0)));
+		clv_buf_number(e, stacks, s->stack);
+		clv_buf_number(e, blocks, s->blocks);
 		end = s->addr + s->size;
 	}
-	field_column(w, CLV_SEGMENTS_GAPS, gaps);
-	field_column(w, CLV_SEGMENTS_SIZES, sizes);
-	field_column(w, CLV_SEGMENTS_STREAMS, streams);
-	field_column(w, CLV_SEGMENTS_POOLS, pools);
-	field_column(w, CLV_SEGMENTS_FLAGS, flags);
-	field_column(w, CLV_SEGMENTS_STACKS, stacks);
-	field_column(w, CLV_SEGMENTS_BLOCKS, blocks);
-	end_record(w, CLV_REC_SEGMENTS);
+	clv_encode_number(e, CLV_ANY_DEVICE, (uint64_t)h->device);
+	clv_encode_column(e, CLV_SEGMENTS_GAPS, gaps);
+	clv_encode_column(e, CLV_SEGMENTS_SIZES, sizes);
+	clv_encode_column(e, CLV_SEGMENTS_STREAMS, streams);
+	clv_encode_column(e, CLV_SEGMENTS_POOLS, pools);
+	clv_encode_column(e, CLV_SEGMENTS_FLAGS, flags);
+	clv_encode_column(e, CLV_SEGMENTS_STACKS, stacks);
+	clv_encode_column(e, CLV_SEGMENTS_BLOCKS, blocks);
+	clv_encode_end(e, CLV_REC_SEGMENTS);
 }
 
 static void write_blocks(struct writer *w, const struct clv_history *h, uint32_t first, uint32_t count)
 {
-	field_number(w, CLV_ANY_DEVICE, (uint64_t)h->device);
-	struct bytes *sizes = column(w, 0), *requested = column(w, 1), *states = column(w, 2), *stacks = column(w, 3);
+	struct clv_encoder *e = &w->encoder;
+	struct clv_buf *sizes = &w->column[0], *requested = &w->column[1], *states = &w->column[2];
+	struct clv_buf *stacks = &w->column[3];
 	for (uint32_t i = first; i < first + count; i++) {
 		const struct clv_block_record *b = &h->blocks[i];
-		put_number(w, sizes, b->size);
-		put_signed(w, requested, b->size - b->requested);
-		put_byte(w, states, b->state);
-		put_number(w, stacks, b->stack);
+		clv_buf_number(e, sizes, b->size);
+		clv_buf_signed(e, requested, b->size - b->requested);
+		clv_buf_byte(e, states, b->state);
+		clv_buf_number(e, stacks, b->stack);
 	}
-	field_column(w, CLV_BLOCKS_SIZES, sizes);
-	field_column(w, CLV_BLOCKS_REQUESTED, requested);
-	field_column(w, CLV_BLOCKS_STATES, states);
-	field_column(w, CLV_BLOCKS_STACKS, stacks);
-	end_record(w, CLV_REC_BLOCKS);
+	clv_encode_number(e, CLV_ANY_DEVICE, (uint64_t)h->device);
+	clv_encode_column(e, CLV_BLOCKS_SIZES, sizes);
+	clv_encode_column(e, CLV_BLOCKS_REQUESTED, requested);
+	clv_encode_column(e, CLV_BLOCKS_STATES, states);
+	clv_encode_column(e, CLV_BLOCKS_STACKS, stacks);
+	clv_encode_end(e, CLV_REC_BLOCKS);
 }
 
 /* The format leaves out what follows from the order of segments and blocks; a trace that breaks it cannot be written.
@@ -424,21 +329,21 @@ static bool state_is_regular(struct writer *w, const struct clv_history *h)
 
 static void write_state(struct writer *w, const struct clv_history *h)
 {
+	struct clv_encoder *e = &w->encoder;
 	if (!h->has_state || !state_is_regular(w, h))
 		return;
-	field_number(w, CLV_ANY_DEVICE, (uint64_t)h->device);
-	field_number(w, CLV_STATE_SEGMENTS, h->segment_count);
-	field_number(w, CLV_STATE_BLOCKS, h->block_record_count);
-	struct bytes *pools = column(w, 0);
+	clv_encode_number(e, CLV_ANY_DEVICE, (uint64_t)h->device);
+	clv_encode_number(e, CLV_STATE_SEGMENTS, h->segment_count);
+	clv_encode_number(e, CLV_STATE_BLOCKS, h->block_record_count);
 	for (uint32_t i = 0; i < h->pool_count; i++) {
-		put_number(w, pools, h->pools[i].a);
-		put_number(w, pools, h->pools[i].b);
+		clv_buf_number(e, &w->column[0], h->pools[i].a);
+		clv_buf_number(e, &w->column[0], h->pools[i].b);
 	}
-	field_column(w, CLV_STATE_POOLS, pools);
-	end_record(w, CLV_REC_STATE);
-	for (uint32_t i = 0; i < h->segment_count && !w->failed; i += BATCH)
+	clv_encode_column(e, CLV_STATE_POOLS, &w->column[0]);
+	clv_encode_end(e, CLV_REC_STATE);
+	for (uint32_t i = 0; i < h->segment_count && good(w); i += BATCH)
 		write_segments(w, h, i, (uint32_t)clv_min_u64(BATCH, h->segment_count - i));
-	for (uint32_t i = 0; i < h->block_record_count && !w->failed; i += BATCH)
+	for (uint32_t i = 0; i < h->block_record_count && good(w); i += BATCH)
 		write_blocks(w, h, i, (uint32_t)clv_min_u64(BATCH, h->block_record_count - i));
 }
 
@@ -449,41 +354,51 @@ static void write_trace(struct writer *w)
 	write_settings(w);
 	write_streams(w);
 	write_strings(w);
+	write_modules(w);
 	write_stacks(w);
-	for (uint32_t i = 0; i < t->history_count && !w->failed; i++) {
+	for (uint32_t i = 0; i < t->history_count && good(w); i++) {
 		const struct clv_history *h = &t->histories[i];
-		field_number(w, CLV_ANY_DEVICE, (uint64_t)h->device);
-		end_record(w, CLV_REC_HISTORY);
-		for (uint32_t e = 0; e < h->event_count && !w->failed; e += BATCH)
+		clv_encode_number(&w->encoder, CLV_ANY_DEVICE, (uint64_t)h->device);
+		clv_encode_end(&w->encoder, CLV_REC_HISTORY);
+		for (uint32_t e = 0; e < h->event_count && good(w); e += BATCH)
 			write_events(w, h, e, (uint32_t)clv_min_u64(BATCH, h->event_count - e));
+		for (uint32_t n = 0; n < h->note_count && good(w); n += BATCH)
+			write_notes(w, h, n, (uint32_t)clv_min_u64(BATCH, h->note_count - n));
 		write_state(w, h);
 	}
-	end_record(w, CLV_REC_END);
-	flush_chunk(w);
+	clv_encode_end(&w->encoder, CLV_REC_END);
+	flush_chunk(&w->encoder);
 }
 
 static void writer_clear(struct writer *w)
 {
-	for (unsigned i = 0; i < COLUMNS; i++)
-		clv_mem_free(w->column[i].data);
-	clv_mem_free(w->chunk.data);
-	clv_mem_free(w->record.data);
-	clv_mem_free(w->packed.data);
-	clv_mem_free(w->seen);
-	clv_map_free(&w->numbers);
+	struct clv_encoder *e = &w->encoder;
+	clv_buf_free(e, &w->streams);
+	clv_buf_free(e, &w->packed);
+	for (size_t i = 0; i < CLV_ARRAY_LEN(w->column); i++)
+		clv_buf_free(e, &w->column[i]);
+	clv_encode_strings_free(e, &w->strings);
+	clv_encode_modules_free(e, &w->modules);
+	clv_encode_stacks_free(e, &w->stacks);
+	clv_encode_events_free(e, &w->events);
+	clv_encode_notes_free(e, &w->notes);
+	clv_encoder_clear(e);
 	ZSTD_freeCCtx(w->zstd);
 }
 
 bool clv_trace_write(const struct clv_trace *trace, const char *path, struct clv_error *err)
 {
 	struct writer w = {.trace = trace, .err = err, .path = path};
+	w.encoder.memory = &memory;
+	w.encoder.flush = flush_chunk;
+	w.encoder.chunk_target = CHUNK_TARGET;
 	w.zstd = ZSTD_createCCtx();
 	bool ok = false;
 	if (!w.zstd) {
 		fail_memory(&w);
 	} else if (clv_output_begin(&w.out, path, err)) {
 		write_trace(&w);
-		ok = clv_output_end(&w.out, !w.failed, err);
+		ok = clv_output_end(&w.out, good(&w), err);
 	}
 	writer_clear(&w);
 	return ok;

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+#include "recording.h"
+
+#include "../../src/base/file_name.h"
+#include "../../src/driver/driver.h"
+#include "../../src/heap/observer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_ROOM 4096u
+#define SUFFIX ".clv"
+
+static _Atomic(void (*)(int, char *, size_t)) name_device;
+
+uint64_t clv_recording_stream(cleave_stream s)
+{
+	if (s.id == CLEAVE_STREAM_ANY.id)
+		return UINT64_MAX;
+	if (s.handle <= 1 && !clv_stream_is_virtual(s.id))
+		return 0;
+	if (s.handle == 2) /* each thread has its own */
+		return s.id << 2 | 2;
+	return clv_stream_is_virtual(s.id) ? s.id : s.handle;
+}
+
+/* ---- what heaps tell ---- */
+
+static void tell(struct clv_observer *self, const struct clv_observed *w)
+{
+	char name[128];
+	void (*describe)(int, char *, size_t);
+	struct clv_record_event e = {.event = w->event,
+				     .device = w->device,
+				     .stream = clv_recording_stream(w->stream),
+				     .addr = w->addr,
+				     .size = w->size,
+				     .a = w->a,
+				     .b = w->b,
+				     .text = w->text};
+	(void)self;
+	switch (w->event) {
+	case CLV_EVENT_FREE:
+	case CLV_EVENT_WAIT: e.b = clv_recording_stream(w->other); break;
+	case CLV_EVENT_READY: e.a = clv_recording_stream(w->other); break;
+	case CLV_EVENT_DEVICE:
+		describe = atomic_load_explicit(&name_device, memory_order_acquire);
+		if (describe) {
+			describe(w->device, name, sizeof(name));
+			e.text = name;
+		}
+		break;
+	default: break;
+	}
+	clv_record_event(&e);
+}
+
+static struct clv_observer observer = {tell};
+
+void clv_recording_device(int device, uint64_t total)
+{
+	tell(&observer, &(struct clv_observed){.event = CLV_EVENT_DEVICE,
+					       .device = device,
+					       .stream = CLEAVE_STREAM_ANY,
+					       .size = total});
+}
+
+/* ---- names ---- */
+
+/* Makes the file, which nobody has made before. 0 or a negative errno. */
+static int claim(const char *name)
+{
+	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+/* "a.clv" becomes "a.123.clv", so that it cannot be taken for the files "a.clv.1", ... of one recording. */
+static bool with_pid(const char *name, char *out, size_t room)
+{
+	size_t len = strlen(name), end = strlen(SUFFIX);
+	int stem = (int)(len > end && !strcmp(name + len - end, SUFFIX) ? len - end : len);
+	int n = snprintf(out, room, "%.*s.%ld%s", stem, name, (long)getpid(), SUFFIX);
+	return n >= 0 && (size_t)n < room;
+}
+
+/* The name of a file that is ours alone; the pattern may be such a name already. */
+static bool own_name(const char *pattern, char *out, size_t room, struct clv_error *err)
+{
+	char name[PATH_ROOM];
+	if (!clv_file_name_expand(pattern, name, sizeof(name), err))
+		return false;
+	snprintf(out, room, "%s", name);
+	if (claim(out) != -EEXIST) /* other errors are told by who opens it */
+		return true;
+	if (!with_pid(name, out, room))
+		return clv_error_set(err, "%s: the name is too long", name);
+	if (claim(out) == -EEXIST)
+		return clv_error_set(err, "%s and %s are there already, and are left alone", name, out);
+	return true;
+}
+
+/* What the recorder takes for a pattern stands for this name. */
+static bool escape(const char *name, char *out, size_t room)
+{
+	size_t used = 0;
+	for (; *name && used + 3 < room; name++) {
+		if (*name == '%')
+			out[used++] = '%';
+		out[used++] = *name;
+	}
+	out[used] = '\0';
+	return !*name;
+}
+
+/* ---- start and stop ---- */
+
+bool clv_recording_start(const struct clv_recording_config *config, char *name, size_t room, struct clv_error *err)
+{
+	const struct clv_settings *s = config->settings;
+	char path[PATH_ROOM], pattern[PATH_ROOM * 2], settings[2048];
+	if (!(config->keep_files ? own_name(config->path, path, sizeof(path), err)
+				 : clv_file_name_expand(config->path, path, sizeof(path), err)))
+		return false;
+	if (!escape(path, pattern, sizeof(pattern)))
+		return clv_error_set(err, "%s: the name is too long", path);
+	if (name)
+		snprintf(name, room, "%s", path);
+	clv_settings_print(s, settings, sizeof(settings));
+	const struct clv_record_config record = {
+		.path = pattern,
+		.buffer_bytes = s->trace_buffer,
+		.limit_bytes = s->trace_limit,
+		.keep = (uint32_t)s->trace_keep,
+		.flush_ms = (uint32_t)s->trace_flush_ms,
+		.stack_every = s->stacks == CLV_STACKS_OFF ? 0 : (uint32_t)clv_max_u64(s->stack_every, 1),
+		.stack_above = s->stack_above,
+		.stack_depth = (uint32_t)s->stack_depth,
+		.python = s->stacks == CLV_STACKS_PYTHON || s->stacks == CLV_STACKS_ALL,
+		.python_only = s->stacks == CLV_STACKS_PYTHON,
+		.settings = settings,
+		.say = config->say,
+	};
+	if (!clv_record_open(&record, err)) {
+		if (config->keep_files)
+			unlink(path); /* it is empty, and ours */
+		return false;
+	}
+	atomic_store_explicit(&name_device, config->name_device, memory_order_release);
+	clv_heaps_observe(&observer);
+	return true;
+}
+
+bool clv_recording_stop(void)
+{
+	if (!clv_record_is_open())
+		return false;
+	clv_heaps_observe(NULL);
+	clv_record_close();
+	return true;
+}
