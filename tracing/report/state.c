@@ -215,7 +215,7 @@ static bool note_keys(struct clv_state *s)
 		const struct clv_note *n = &s->h->notes[i];
 		bool place = n->kind == CLV_EVENT_FRAME_CREATE || n->kind == CLV_EVENT_FRAME_RELEASE ||
 			     n->kind == CLV_EVENT_FRAME_MAP || n->kind == CLV_EVENT_FRAME_UNMAP ||
-			     n->kind == CLV_EVENT_READY || n->kind == CLV_EVENT_RESERVE_HOLD ||
+			     n->kind == CLV_EVENT_READY || n->kind == CLV_EVENT_MERGE || n->kind == CLV_EVENT_CUT || n->kind == CLV_EVENT_RESERVE_HOLD ||
 			     n->kind == CLV_EVENT_RESERVE_YIELD || n->kind == CLV_EVENT_DRIVER_ALLOC;
 		if (place && !(clv_plane_key(&s->plane, n->addr) && clv_plane_key(&s->plane, end_of(n->addr, n->size))))
 			return false;
@@ -284,6 +284,19 @@ static void remember_served(struct clv_state *s)
 		s->plane.broken = true;
 }
 
+/* A small block in a pending hole: if that is as large as a chunk, it has become one, and its other slots wait for nobody. That it
+ * was not cut is why the heap has not told. */
+static void complete_chunk(struct clv_state *s, uint32_t rank)
+{
+	struct clv_plane *p = &s->plane;
+	uint32_t at = clv_plane_first(p, rank);
+	if (at > rank || p->pieces[at].kind != CLV_PLANE_PENDING)
+		return;
+	uint32_t end = p->pieces[at].end;
+	if (p->keys[end] - p->keys[at] == CLV_STATE_CHUNK)
+		clv_plane_take(p, at, end, CLV_PLANE(CLV_PLANE_PENDING), CLV_NO_BLOCK);
+}
+
 static void add_block(struct clv_state *s, uint32_t id, bool at_start)
 {
 	struct clv_plane *p = &s->plane;
@@ -303,9 +316,11 @@ static void add_block(struct clv_state *s, uint32_t id, bool at_start)
 		}
 	}
 	const struct clv_note *served = s->basis == CLV_BASIS_FRAMES && !at_start ? take_served(s, b->addr) : NULL;
-	if (served && served->kind == CLV_EVENT_CUT)
+	if (served && served->size == b->given)
 		b->cut_from = served->b;
 	end = clip(p, begin, end);
+	if (s->has_ready && b->given <= CLV_STATE_SMALL_MAX)
+		complete_chunk(s, begin);
 	bool pending = at_start && b->freed == CLV_REPORT_BEFORE;
 	clv_plane_put(p, begin, end, pending ? CLV_PLANE_PENDING : CLV_PLANE_LIVE, id,
 		      end_of(b->addr, round_up(b->size, CLV_GRAIN)));
@@ -335,10 +350,13 @@ static bool completed_next(const struct clv_history *h, uint32_t i)
 	return i + 1 < h->event_count && e[1].action == CLV_ACTION_FREE_COMPLETED && e[1].block == e->block;
 }
 
-/* Completed for its own stream; the heap will tell when it is for all. */
+/* Completed for its own stream; the heap will tell when it is for all. What is freed on no stream (that is recorded as the
+ * largest handle) is complete for all. */
 static bool waits_for_ready(const struct clv_state *s, uint32_t block)
 {
-	return s->basis == CLV_BASIS_FRAMES && s->has_ready && s->blocks[block].given > CLV_STATE_SMALL_MAX;
+	const struct clv_event_record *e = &s->h->events[s->event];
+	return s->basis == CLV_BASIS_FRAMES && s->has_ready && s->blocks[block].given > CLV_STATE_SMALL_MAX &&
+	       s->trace->streams[e->stream] != UINT64_MAX;
 }
 
 /* Its request has freed it already. */
@@ -442,12 +460,28 @@ static void apply_frame_note(struct clv_state *s, const struct clv_note *n)
 	struct clv_physical *f = physical(s, n->a);
 	if (!f)
 		return;
+	if (n->kind == CLV_EVENT_FRAME_MAP && !n->b)
+		return; /* once more, beside where it is used */
 	if (n->kind == CLV_EVENT_FRAME_CREATE || n->kind == CLV_EVENT_FRAME_MAP)
 		place(s, f, n->addr, n->size);
 	else if (n->kind == CLV_EVENT_FRAME_RELEASE)
 		unplace(s, f);
 	else if (f->there && f->addr == n->addr)
 		place(s, f, 0, f->size); /* else a mapping that the frame has left before */
+}
+
+/* A hole is complete when all of it is. */
+static void merge(struct clv_state *s, uint32_t begin, uint32_t end)
+{
+	struct clv_plane *p = &s->plane;
+	bool pends = false;
+	for (uint32_t at = clv_plane_first(p, begin); at < end; at = clv_rankset_next(&p->starts, at + 1)) {
+		if (p->pieces[at].kind != CLV_PLANE_PENDING)
+			return; /* no hole, in a recording that lost events */
+		pends = true;
+	}
+	if (pends)
+		clv_plane_put(p, begin, end, CLV_PLANE_PENDING, CLV_NO_BLOCK, 0);
 }
 
 static void apply_driver_note(struct clv_state *s, const struct clv_note *n)
@@ -487,8 +521,13 @@ static void apply_note(struct clv_state *s)
 	case CLV_EVENT_FRAME_UNMAP:
 		apply_frame_note(s, n);
 		break;
-	case CLV_EVENT_CUT:
+	case CLV_EVENT_CUT: /* for a request, for slabs, or to serve another stream: it waits for nobody any more */
 		remember_served(s);
+		clv_plane_take(p, clv_plane_rank(p, n->addr), clv_plane_rank(p, end), CLV_PLANE(CLV_PLANE_PENDING),
+			       CLV_NO_BLOCK);
+		break;
+	case CLV_EVENT_MERGE:
+		merge(s, clv_plane_rank(p, n->addr), clv_plane_rank(p, end));
 		break;
 	case CLV_EVENT_READY:
 		clv_plane_take(p, clv_plane_rank(p, n->addr), clv_plane_rank(p, end), CLV_PLANE(CLV_PLANE_PENDING),
@@ -576,7 +615,7 @@ static void start_frames(struct clv_state *s)
 		const struct clv_note *n = &s->h->notes[i];
 		bool frame = n->kind == CLV_EVENT_FRAME_CREATE || n->kind == CLV_EVENT_FRAME_RELEASE ||
 			     n->kind == CLV_EVENT_FRAME_MAP || n->kind == CLV_EVENT_FRAME_UNMAP;
-		if (!frame || clv_map_get(&s->numbers, n->a) != CLV_MAP_NONE)
+		if (!frame || clv_map_get(&s->numbers, n->a) != CLV_MAP_NONE || (n->kind == CLV_EVENT_FRAME_MAP && !n->b))
 			continue;
 		struct clv_physical *f = physical(s, n->a);
 		if (!f)

@@ -15,6 +15,7 @@
 
 /* The heap serves requests up to this size from slabs, of whose slots it does not tell when they are complete. */
 #define CLV_STATE_SMALL_MAX (32 * CLV_KIB)
+#define CLV_STATE_CHUNK (2 * CLV_MIB) /* slabs lie in chunks of this size */
 
 struct clv_state {
 	const struct clv_trace *trace;
