@@ -222,6 +222,32 @@ START_TEST(frames_of_the_heap)
 }
 END_TEST
 
+START_TEST(what_became_of_reservations)
+{
+	struct rig r = rig_open();
+	uint32_t name = rig_string(&r, "w13");
+	rig_note(&r, CLV_EVENT_FRAME_CREATE, BASE, 20 * M, 1, 0);
+	rig_note_full(&r, (struct clv_note){.kind = CLV_EVENT_RESERVE, .size = 4 * M, .a = 3, .b = 1, .text = name});
+	for (uint64_t i = 0; i < 3; i++)
+		rig_note_full(&r, (struct clv_note){
+					  .kind = CLV_EVENT_RESERVE_HOLD, .addr = BASE + i * 4 * M, .size = 4 * M, .a = 4 * M, .text = name});
+	rig_note_full(&r, (struct clv_note){
+				  .kind = CLV_EVENT_RESERVE_SERVE, .addr = BASE, .size = 4 * M, .a = 4 * M, .text = name});
+	rig_alloc(&r, BASE, 4 * M, 0);
+	rig_note_full(&r, (struct clv_note){
+				  .kind = CLV_EVENT_RESERVE_YIELD, .addr = BASE + 4 * M, .size = 4 * M, .a = 4 * M, .b = 1, .text = name});
+	rig_note_full(&r, (struct clv_note){.kind = CLV_EVENT_RESERVE_END, .size = 4 * M, .a = 1, .b = 2, .text = name});
+	struct clv_report *report = rig_report(&r, NULL);
+	const struct clv_report_device *d = &report->devices[0];
+	ck_assert_uint_eq(d->reservation_count, 1);
+	const struct clv_report_reservation *v = &d->reservations[0];
+	ck_assert_str_eq(r.trace->strings[v->name], "w13");
+	ck_assert(v->hard && v->ended && v->slot_bytes == 4 * M && v->slots == 3);
+	ck_assert(v->held == 3 && v->served == 1 && v->yielded == 1 && v->missed == 2 && v->held_bytes_peak == 12 * M);
+	rig_close(&r, report);
+}
+END_TEST
+
 /* A recording that begins while the program runs: nothing made the frames that go. */
 START_TEST(frames_from_before)
 {
@@ -264,12 +290,17 @@ START_TEST(the_driver_alone)
 	rig_note(&r, CLV_EVENT_DRIVER_ALLOC, BASE + 8 * M, 3 * M, 0, 0);
 	rig_note(&r, CLV_EVENT_DRIVER_FREE, BASE, 0, 0, 0);
 	rig_note(&r, CLV_EVENT_DRIVER_FREE, BASE + 100 * M, 0, 0, 0); /* from before the recording */
+	rig_note(&r, CLV_EVENT_DRIVER_FAIL, 0, 7 * M, 1, 0); /* not for want of memory */
+	rig_note(&r, CLV_EVENT_DRIVER_FAIL, 6 * M, 7 * M, 2, 0);
 	struct clv_report *report = rig_report(&r, NULL);
 	const struct clv_report_device *d = &report->devices[0];
 	ck_assert_int_eq(d->basis, CLV_BASIS_DRIVER);
 	ck_assert(d->has_history);
 	RIG_ASSERT_SUM(&d->buckets[1].end, 5 * M, 0, 0, 0, 0, 0);
 	RIG_ASSERT_SUM(&d->buckets[3].end, 3 * M, 0, 0, 0, 0, 0);
+	ck_assert_uint_eq(d->failures, 1);
+	ck_assert_uint_eq(rig_moment(report, CLV_MOMENT_FAILURE)->failure.asked, 7 * M);
+	ck_assert_uint_eq(rig_moment(report, CLV_MOMENT_FAILURE)->failure.device_free, 6 * M);
 	rig_close(&r, report);
 }
 END_TEST
@@ -534,7 +565,7 @@ START_TEST(the_frame_that_tells_most)
 END_TEST
 
 CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_streams, what_is_not_split_off_is_internal,
-	   pages_of_expandable_segments_go_back_alone, frames_of_the_heap, frames_from_before, a_log_has_extents, the_driver_alone,
+	   pages_of_expandable_segments_go_back_alone, frames_of_the_heap, what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone,
 	   why_a_request_failed, what_no_allocator_could_serve, memory_of_another_stream, marks_and_a_chosen_moment,
 	   a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all, without_host_memory,
 	   the_frame_that_tells_most)

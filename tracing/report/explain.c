@@ -168,7 +168,7 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_group as_group = {.stack = f->stack, .size = f->asked, .stream = f->stream};
-	say(t, "A request of %s failed at %.6g s (event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s, m->event - 1,
+	say(t, "A request of %s failed at %.6g s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s, m->event,
 	    f->stack != CLV_NO_STACK ? ", " : "", f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
 	if (f->repeats)
 		say(t, ", and %" PRIu64 " more like it later", f->repeats);

@@ -141,13 +141,13 @@ static int driver_serves(const struct looking *l, uint64_t returnable)
 static void look_at_failure(struct looking *l, const struct clv_stop *stop)
 {
 	const struct clv_state *s = l->s;
-	const struct clv_event_record *e = &s->h->events[stop->of];
+	const struct clv_event_record request = clv_stop_request(stop, s->h), *e = &request;
 	struct clv_report_failure *f = &l->m->failure;
 	bool torch = s->basis == CLV_BASIS_SEGMENTS;
 	*f = (struct clv_report_failure){
 		.asked = e->size,
 		.needed = driver_needs(s, e->size),
-		.device_free = e->addr || torch || s->basis == CLV_BASIS_FRAMES ? e->addr : UINT64_MAX,
+		.device_free = e->addr || s->basis != CLV_BASIS_EXTENTS ? e->addr : UINT64_MAX,
 		.limit = l->d->limit ? l->d->limit : UINT64_MAX,
 		.stream = e->stream,
 		.pool = e->pool,

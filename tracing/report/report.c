@@ -5,6 +5,7 @@
 
 #include "explain.h"
 #include "moments.h"
+#include "reservations.h"
 #include "timeline.h"
 #include "whatif.h"
 
@@ -84,7 +85,7 @@ static bool look_at_device(struct clv_report_device *d, const struct clv_report_
 		    (failure || m->sum.of[CLV_CAUSE_HARD] > w->sum.of[CLV_CAUSE_HARD]))
 			d->worst = i;
 	}
-	return clv_whatif_try(d, o, err) && clv_explain_device(d, err);
+	return clv_reservations_list(d, err) && clv_whatif_try(d, o, err) && clv_explain_device(d, err);
 }
 
 static int worst_first(const void *a, const void *b)
@@ -179,6 +180,7 @@ void clv_report_free(struct clv_report *r)
 		clv_mem_free(d->moments);
 		clv_mem_free(d->blocks);
 		clv_mem_free(d->frames);
+		clv_mem_free(d->reservations);
 		clv_mem_free(d->trials);
 		clv_mem_free(d->summary);
 	}

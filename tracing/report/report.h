@@ -184,6 +184,18 @@ struct clv_report_moment {
 	struct clv_report_failure failure; /* kind FAILURE */
 };
 
+/* A reservation as the recording tells of it, by name and size of a slot. */
+struct clv_report_reservation {
+	uint32_t name;        /* index into trace->strings, or CLV_NO_TEXT */
+	uint64_t slot_bytes;
+	uint64_t slots;       /* asked for */
+	bool hard;
+	uint64_t held, served, yielded; /* slots that were held back, went to requests, were given up; of classes, pieces */
+	uint64_t held_bytes_peak;       /* held back at one moment */
+	uint64_t missed;      /* requests of its size that found nothing left, if it has ended */
+	bool ended;
+};
+
 /* A replay of the same requests with something changed. */
 struct clv_report_trial {
 	char *policy;             /* as `cleave replay --policy` takes it; owned by the report */
@@ -222,6 +234,9 @@ struct clv_report_device {
 	struct clv_report_block *blocks; /* history->block_count of them */
 	struct clv_report_frame *frames; /* by `born`, then address */
 	uint32_t frame_count;
+
+	struct clv_report_reservation *reservations; /* in the order in which they were first told of */
+	uint32_t reservation_count;
 
 	/* What helps: trials[0] is the base, what was recorded replayed as it was; none if nothing was tried. */
 	struct clv_report_trial *trials;

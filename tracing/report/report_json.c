@@ -154,6 +154,14 @@ static json_t *trial_json(const struct clv_report_trial *t)
 			 (json_int_t)t->saved_bytes);
 }
 
+static json_t *reservation_json(const struct clv_report_device *d, const struct clv_report_reservation *r)
+{
+	return json_pack("{s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:b}", "name", text_of(d->trace, r->name), "bytes",
+			 number(r->slot_bytes), "count", number(r->slots), "hard", (int)r->hard, "held", number(r->held), "served",
+			 number(r->served), "yielded", number(r->yielded), "missed", number(r->missed), "held_peak_bytes",
+			 number(r->held_bytes_peak), "ended", (int)r->ended);
+}
+
 /* Columns, a value a bucket. */
 static json_t *timeline_json(const struct clv_report_device *d)
 {
@@ -170,14 +178,16 @@ static json_t *timeline_json(const struct clv_report_device *d)
 
 static json_t *device_json(const struct clv_report_device *d, bool timeline)
 {
-	json_t *moments = json_array(), *trials = json_array();
+	json_t *moments = json_array(), *trials = json_array(), *reservations = json_array();
 	uint64_t live = d->peak.of[CLV_CAUSE_LIVE];
 	for (uint32_t i = 0; i < d->moment_count; i++)
 		moments = append(moments, moment_json(d, &d->moments[i]));
 	for (uint32_t i = 0; i < d->trial_count; i++)
 		trials = append(trials, trial_json(&d->trials[i]));
+	for (uint32_t i = 0; i < d->reservation_count; i++)
+		reservations = append(reservations, reservation_json(d, &d->reservations[i]));
 	/* s:o* leaves out what is NULL */
-	return json_pack("{s:o,s:i,s:s,s:s,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "file",
+	return json_pack("{s:o,s:i,s:s,s:s,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "file",
 			 clv_json_text(d->trace->file), "device", d->history->device, "format",
 			 clv_trace_format_name(d->trace->format), "basis", clv_report_basis_name(d->basis), "has_history",
 			 (int)d->has_history, "given_known", (int)d->given_known, "uncertain_until_event",
@@ -187,7 +197,7 @@ static json_t *device_json(const struct clv_report_device *d, bool timeline)
 			 live ? json_real((double)d->peak.held / (double)live) : json_null(), "failures",
 			 number(d->failures), "failures_untold", number(d->failures_untold), "marks_untold",
 			 number(d->marks_untold), "worst_moment", d->moment_count ? number(d->worst) : json_null(), "summary",
-			 clv_json_text(d->summary), "moments", moments, "trials",
+			 clv_json_text(d->summary), "moments", moments, "reservations", reservations, "trials",
 			 json_pack("{s:o,s:o}", "tried", trials, "untried", number(d->untried)), "timeline",
 			 timeline ? timeline_json(d) : NULL);
 }

@@ -8,6 +8,8 @@
 /* Progress is told between stretches of so many steps. */
 #define STRETCH (1u << 18)
 
+#define DRIVER_OUT_OF_MEMORY 2u /* CUDA_ERROR_OUT_OF_MEMORY */
+
 enum { PEAK_LIVE, PEAK_HELD, PEAK_STRANDED, PEAKS };
 
 struct pass {
@@ -102,17 +104,36 @@ static struct clv_report_bucket *begin_bucket(struct pass *p)
 
 /* ---- moments ---- */
 
-static bool note_failure(struct pass *p, uint32_t event)
+struct clv_event_record clv_stop_request(const struct clv_stop *stop, const struct clv_history *h)
 {
-	const struct clv_event_record *e = &p->s->h->events[event], *like;
+	if (!stop->by_note)
+		return h->events[stop->of];
+	const struct clv_note *n = &h->notes[stop->of];
+	return (struct clv_event_record){
+		.time_us = n->time_us,
+		.addr = n->addr,
+		.size = n->size,
+		.stream = n->stream,
+		.block = CLV_NO_BLOCK,
+		.stack = n->stack,
+		.action = CLV_ACTION_OOM,
+	};
+}
+
+static bool note_failure(struct pass *p, uint32_t of, bool by_note)
+{
+	struct clv_stop stop = here(p, CLV_MOMENT_FAILURE);
+	stop.of = of;
+	stop.by_note = by_note;
+	const struct clv_event_record e = clv_stop_request(&stop, p->s->h);
 	p->d->failures++;
 	for (size_t i = 0; i < p->t->stop_count; i++) { /* as many as are told at most */
-		struct clv_stop *stop = &p->t->stops[i];
-		if (stop->kind != CLV_MOMENT_FAILURE)
+		struct clv_stop *told = &p->t->stops[i];
+		if (told->kind != CLV_MOMENT_FAILURE)
 			continue;
-		like = &p->s->h->events[stop->of];
-		if (like->size == e->size && like->stream == e->stream && like->stack == e->stack) {
-			stop->repeats++;
+		const struct clv_event_record like = clv_stop_request(told, p->s->h);
+		if (like.size == e.size && like.stream == e.stream && like.stack == e.stack) {
+			told->repeats++;
 			p->d->failures_untold++;
 			return true;
 		}
@@ -122,8 +143,6 @@ static bool note_failure(struct pass *p, uint32_t event)
 		return true;
 	}
 	p->failures_kept++;
-	struct clv_stop stop = here(p, CLV_MOMENT_FAILURE);
-	stop.of = event;
 	return add_stop(p, stop);
 }
 
@@ -163,9 +182,15 @@ static bool before_step(struct pass *p, uint64_t time_us)
 	return true;
 }
 
-static bool step_is_failure(const struct clv_state *s)
+/* After a step. What the driver refuses a heap it tries again in other ways; where there is none, the program got nothing. */
+static bool look_for_failure(struct pass *p, uint32_t event, uint32_t note)
 {
-	return s->event < s->h->event_count && s->h->events[s->event].action == CLV_ACTION_OOM;
+	const struct clv_state *s = p->s;
+	if (s->event != event && s->h->events[event].action == CLV_ACTION_OOM)
+		return note_failure(p, event, false);
+	bool refused = s->note != note && s->basis == CLV_BASIS_DRIVER && s->h->notes[note].kind == CLV_EVENT_DRIVER_FAIL &&
+		       s->h->notes[note].a == DRIVER_OUT_OF_MEMORY;
+	return !refused || note_failure(p, note, true);
 }
 
 static bool walk(struct pass *p)
@@ -188,11 +213,10 @@ static bool walk(struct pass *p)
 			bucket = step * buckets / steps;
 			b = begin_bucket(p);
 		}
-		bool failure = step_is_failure(s);
 		if (!clv_state_step(s))
 			return false;
 		look(p, b);
-		if (failure && s->event != event && !note_failure(p, event))
+		if (!look_for_failure(p, event, note))
 			return false;
 		if (s->note != note && p->marks == s->h && s->h->notes[note].kind == CLV_EVENT_MARK && !note_mark(p, note))
 			return false;

@@ -12,7 +12,8 @@ struct clv_stop {
 	enum clv_moment_kind kind;
 	uint32_t event, note; /* after so many steps of each */
 	double time_s;
-	uint32_t of;        /* FAILURE: the event; MARK: the note in the first history; else 0 */
+	uint32_t of;        /* FAILURE: the event, or `by_note` the note; MARK: the note in the first history; else 0 */
+	bool by_note;
 	uint64_t repeats;   /* FAILURE: like this one, and not told */
 };
 
@@ -26,6 +27,9 @@ struct clv_timeline {
  * memory. */
 bool clv_timeline_run(struct clv_timeline *t, struct clv_state *s, struct clv_report_device *d,
 		      const struct clv_report_options *options, struct clv_error *err);
+
+/* What was asked for and not given, and by whom, as an event: OOM. */
+struct clv_event_record clv_stop_request(const struct clv_stop *stop, const struct clv_history *h);
 
 /* When a trace begins: at the first event or note of any of its devices. */
 uint64_t clv_timeline_begin(const struct clv_trace *trace);
