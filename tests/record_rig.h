@@ -63,13 +63,19 @@ static inline void rig_open(const struct clv_record_config *config)
 
 static inline void rig_event(enum clv_event event, int device, uint64_t stream, uint64_t addr, uint64_t size)
 {
-	clv_record_event(&(struct clv_record_event){
-		.event = event, .device = device, .stream = stream, .addr = addr, .size = size, .a = size, .b = stream});
+	clv_record_event(&(struct clv_record_event){.event = event,
+						    .device = device,
+						    .stream = stream,
+						    .addr = addr,
+						    .size = size,
+						    .a = size,
+						    .b = stream});
 }
 
 static inline void rig_mark(const char *text)
 {
-	clv_record_event(&(struct clv_record_event){.event = CLV_EVENT_MARK, .device = -1, .stream = UINT64_MAX, .text = text});
+	clv_record_event(
+		&(struct clv_record_event){.event = CLV_EVENT_MARK, .device = -1, .stream = UINT64_MAX, .text = text});
 }
 
 static inline struct clv_trace *rig_read(const char *path)

@@ -64,11 +64,11 @@ START_TEST(refuses)
 	cli_assert_refused(cli_run("convert", NULL), "TRACE is missing");
 	cli_assert_refused(cli_run("convert", f, NULL), "--to is missing");
 	cli_assert_refused(cli_run("convert", f, "--to", "clv", NULL), "-o FILE is missing");
-	static const char *const others[] = {"torch", "perfetto", "rmm", "CLV", "clv,rmm"};
+	static const char *const others[] = {"pytorch", "json", "CLV", "clv,rmm"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(others); i++) {
 		struct cli_result r = cli_run("convert", f, "--to", others[i], "-o", "x", NULL);
 		cli_assert_refused(r, others[i]);
-		cli_assert_refused(r, "it writes: clv");
+		cli_assert_refused(r, "it writes: clv, torch, perfetto, rmm");
 	}
 	cli_assert_refused(cli_run("convert", f, f, "--to", "clv", "-o", "x", NULL), "one argument too many");
 	cli_assert_refused(cli_run("convert", "missing", "--to", "clv", "-o", "x", NULL), "missing: No such file");

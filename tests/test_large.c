@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A history of ten million events, in each format that is read, is imported and replayed in less than 1 GiB. It is made
- * up in a process of its own, so that this one, from which the command is started, stays small.
+ * A history of ten million events, in each format that is read, is imported, replayed and exported in less than 1 GiB.
+ * It is made up in a process of its own, so that this one, from which the command is started, stays small.
  */
 #include "cli_run.h"
 
+#include "../tracing/export/export.h"
 #include "../tracing/format/clv.h"
 #include "../tracing/synth.h"
 
@@ -33,7 +34,7 @@ static bool write_clv(const struct clv_trace *t, const char *path)
 static bool write_rmm(const struct clv_trace *t, const char *path)
 {
 	struct clv_error err = {{0}};
-	bool ok = clv_synth_write_rmm(t, path, &err);
+	bool ok = clv_export_rmm(t, t->histories, path, &err);
 	if (!ok)
 		fprintf(stderr, "%s\n", err.text);
 	return ok;
@@ -199,8 +200,31 @@ START_TEST(torch_snapshot)
 }
 END_TEST
 
+/* Into each format of other programs, and what comes of it replays. */
+START_TEST(exports)
+{
+	static const struct {
+		const char *format, *name;
+	} files[] = {{"torch", "large.pkl"}, {"rmm", "large.csv"}, {"perfetto", "large.json"}};
+	const struct clv_synth synth = {
+		.events = EVENTS, .live = 20000, .streams = 3, .addresses = EVENTS / 4, .seed = 4};
+	if (!enough_disk())
+		return;
+	make_file(&synth, write_clv, "large.clv");
+	for (size_t i = 0; i < CLV_ARRAY_LEN(files); i++) {
+		struct cli_result r =
+			cli_run("convert", "large.clv", "--to", files[i].format, "-o", files[i].name, NULL);
+		ck_assert_msg(r.status == 0, "%s", r.err);
+		fprintf(stderr, "%s: written with %.0f MiB\n", files[i].name,
+			(double)r.max_rss_bytes / (double)CLV_MIB);
+		ck_assert_uint_lt(r.max_rss_bytes, MEMORY);
+	}
+	assert_replays("large.pkl", "direct");
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {clv_file, rmm_log, torch_snapshot};
+	const TTest *const tests[] = {clv_file, rmm_log, torch_snapshot, exports};
 	return cli_suite("large", tests, CLV_ARRAY_LEN(tests));
 }

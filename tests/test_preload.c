@@ -118,12 +118,14 @@ START_TEST(a_driver_that_lacks_functions)
 }
 END_TEST
 
-/* List, table and exports are one: every hook is exported, and nothing else but dlsym and what tells of the heap. */
+/* List, table and exports are one: every hook is exported, and nothing else but dlsym, what tells of the heap, and what a program
+ * says to a record of itself. */
 START_TEST(what_is_exported_is_the_list)
 {
 	static const char *const names[] = {
 #define CLV_HOOK_NAME_(name) #name,
-		CLV_HOOKS "dlsym", "cleave_preload_table"
+		CLV_HOOKS "dlsym", "cleave_preload_table", "cleave_trace_start", "cleave_trace_flush", "cleave_trace_stop",
+		"cleave_trace_mark", "cleave_trace_phase_begin", "cleave_trace_phase_end"
 #undef CLV_HOOK_NAME_
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)

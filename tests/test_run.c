@@ -327,8 +327,13 @@ START_TEST(usage)
 		{"-x \"$CHILD\"", "unknown option '-x'"},
 		{"--plan", "--plan needs a value"},
 		{"--plan gone.json -- \"$CHILD\"", "--plan: gone.json: "},
-		{"--trace t.clv -- \"$CHILD\"", "--trace is not in this version"},
-		{"--report r.html -- \"$CHILD\"", "--report is not in this version"},
+		{"--trace", "--trace needs a value"},
+		{"--trace a,b.clv -- \"$CHILD\"", "--trace: "},
+		{"--trace %x.clv -- \"$CHILD\"", "expected %p (process), %r (rank)"},
+		{"--report ,.html -- \"$CHILD\"", "a comma in the path would end the setting"},
+		{"--observe -- \"$CHILD\"", "--observe: nothing says where to record; expected --trace FILE as well"},
+		{"--observe --trace t.clv --plan p.json -- \"$CHILD\"", "expected one of them"},
+		{"--trace /dev/null -- \"$CHILD\"", "/dev/null is there already, and is no trace"},
 	};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		char line[256];
@@ -341,6 +346,9 @@ START_TEST(usage)
 	struct cli_result r = cli_run("help", "run", NULL);
 	static const char *const named[] = {"--conf",
 					    "--plan PLAN",
+					    "--trace FILE",
+					    "--report FILE.html",
+					    "--observe",
 					    "--native",
 					    "--stats",
 					    "-- COMMAND",
@@ -352,6 +360,56 @@ START_TEST(usage)
 		ck_assert_msg(strstr(r.out, named[i]) != NULL, "%s", named[i]);
 	r = cli_run("help", NULL, NULL);
 	ck_assert(strstr(r.out, "  126  ") && strstr(r.out, "  127  "));
+}
+END_TEST
+
+/* The folder in which the program runs, with a slash behind it. */
+static const char *folder(void)
+{
+	static char path[4096];
+	snprintf(path, sizeof(path), "%s", cli_path("x"));
+	path[strlen(path) - 1] = '\0';
+	return path;
+}
+
+START_TEST(traces)
+{
+	char expect[8192];
+	struct cli_result r = sh("CLEAVE_CONF=stacks:off " RUN "--stats --conf growth:tight --trace t.clv -- \"$CHILD\"" SEEN);
+	snprintf(expect, sizeof(expect), "CLEAVE_CONF=stacks:off,growth:tight,stats:on,trace:%st.clv\n", folder());
+	says(r, expect, "cleave run: recording into /");
+	says(r, "", "`cleave report t.clv` shows it");
+	ck_assert_int_eq(r.status, 0);
+	/* with a report the command waits; there is nothing to report of a program that uses no device */
+	r = sh(RUN "--report r.html -- \"$CHILD\" status 7");
+	snprintf(expect, sizeof(expect), "trace:%sr.clv", folder());
+	says(r, "", expect);
+	says(r, "", "there is nothing to report");
+	ck_assert_int_eq(r.status, 7);
+	r = sh("exec " RUN "--report r.html --trace t.clv -- \"$CHILD\" signal 15");
+	ck_assert_int_eq(r.status, 1000 + 15);
+	r = sh(RUN "--report r.html -- nosuch-command; echo $?; " RUN "--report r.html -- \"$CHILD\" cat <t.in; echo $?");
+	says(r, "127\n2\n", ""); /* of the shell, which finds no t.in */
+	/* what a signal does to the command it does to the program */
+	r = sh(RUN "--report r.html -- sh -c 'trap \"echo got it; exit 5\" TERM; echo $PPID >pid; while :; do sleep 0.05; done' & "
+	       "while ! [ -s pid ]; do sleep 0.05; done; sleep 0.1; kill -TERM $(cat pid); wait $!; echo status $?");
+	says(r, "got it\nstatus 5\n", "");
+	/* nothing but the settings changes under --observe */
+	r = sh(RUN "--observe --trace t.clv -- \"$CHILD\"" SEEN);
+	snprintf(expect, sizeof(expect), "CLEAVE_CONF=observe,trace:%st.clv\nPYTORCH_CUDA_ALLOC_CONF is not set\n", folder());
+	says(r, expect, "what the driver is asked for is recorded into /");
+	says_not(r, NO_NATIVE_NOTE);
+	/* what is no trace stays, a trace from before goes */
+	r = sh("echo text >t.clv; " RUN "--trace t.clv -- \"$CHILD\" status 3; echo $?; cat t.clv");
+	says(r, "2\ntext\n", "t.clv is there already, and is no trace");
+	r = sh("printf '\\223CLV\\r\\n\\032\\n' >t.clv; " RUN "--trace t.clv -- \"$CHILD\" status 3; echo $?; ls t.clv");
+	says(r, "3\n", "t.clv");
+	ck_assert_msg(!strstr(r.out, "t.clv"), "%s", r.out);
+	/* as does the trace if nothing is recorded at all */
+	r = sh("printf '\\223CLV\\r\\n\\032\\n' >t.clv; " RUN "--trace t.clv -- \"$STATIC\"; CLEAVE_CONF=off " RUN
+	       "--trace t.clv -- \"$CHILD\"; ls t.clv");
+	says(r, "t.clv\n", "nothing is set");
+	says_not(r, "recording into");
 }
 END_TEST
 
@@ -605,7 +663,7 @@ int main(void)
 				      is_the_program,
 				      nothing_left_behind,
 				      commands_that_are_none,
-				      usage,
+				      usage, traces,
 				      plans_refused,
 				      programs_that_cannot_load_it,
 				      libraries_that_cannot_be_loaded,

@@ -128,7 +128,11 @@ START_TEST(every_key)
 	ck_assert_uint_eq(f[0].line, 7);
 	ck_assert_uint_eq(f[1].line, 8);
 	ck_assert_uint_eq(f[0].file, f[1].file);
-	ck_assert_uint_eq(t->string_count, 3);
+	ck_assert_uint_eq(t->string_count, 4); /* and the annotation's */
+	ck_assert_uint_eq(h->note_count, 1);
+	ck_assert_str_eq(t->strings[h->notes[0].text], "n");
+	ck_assert_uint_eq(h->notes[0].kind, CLV_EVENT_PHASE_BEGIN);
+	ck_assert_uint_eq(h->notes[0].event, 0);
 
 	const struct clv_torch_recorded *r = &t->torch;
 	ck_assert(r->present && r->expandable && r->has_probe);

@@ -224,7 +224,8 @@ START_TEST(a_program_with_the_library_preloaded)
 }
 END_TEST
 
-CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, stacks, a_program_without_the_library, a_program_with_the_library_preloaded)
+CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, stacks, a_program_without_the_library,
+	   a_program_with_the_library_preloaded)
 #else
 CHECK_MAIN("trace_api", refusals, a_heap_is_recorded, stacks, a_program_without_the_library)
 #endif

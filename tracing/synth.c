@@ -3,9 +3,6 @@
 
 #include "memory.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #define FIRST_ADDRESS ((uint64_t)1 << 45)
@@ -194,26 +191,4 @@ struct clv_trace *clv_synth_trace(const struct clv_synth *synth, struct clv_erro
 		return t;
 	clv_trace_free(t);
 	return NULL;
-}
-
-bool clv_synth_write_rmm(const struct clv_trace *trace, const char *path, struct clv_error *err)
-{
-	const struct clv_history *h = trace->histories;
-	FILE *f = fopen(path, "w");
-	if (!f)
-		return clv_error_set(err, "%s: %s", path, strerror(errno));
-	fprintf(f, "Thread,Time,Action,Pointer,Size,Stream\n");
-	for (uint32_t i = 0; i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action == CLV_ACTION_FREE_REQUESTED)
-			continue;
-		uint64_t s = e->time_us / 1000000;
-		fprintf(f, "1,%02u:%02u:%02u.%06u,%s,0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 "\n",
-			(unsigned)(s / 3600 % 24), (unsigned)(s / 60 % 60), (unsigned)(s % 60),
-			(unsigned)(e->time_us % 1000000), e->action == CLV_ACTION_ALLOC ? "allocate" : "free", e->addr,
-			e->size, trace->streams[e->stream]);
-	}
-	bool written = !ferror(f);
-	written &= fclose(f) == 0;
-	return written || clv_error_set(err, "%s: cannot be written", path);
 }

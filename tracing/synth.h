@@ -23,7 +23,4 @@ struct clv_synth {
  * sense. */
 struct clv_trace *clv_synth_trace(const struct clv_synth *synth, struct clv_error *err);
 
-/* Writes its requests and completed frees as a log of RMM, which has no word for a free that is only asked for. */
-bool clv_synth_write_rmm(const struct clv_trace *trace, const char *path, struct clv_error *err);
-
 #endif

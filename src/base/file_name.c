@@ -70,3 +70,12 @@ bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct cl
 	}
 	return true;
 }
+
+bool clv_file_name_second(const char *pattern, char *out, size_t room)
+{
+	static const char end[] = ".clv";
+	size_t len = strlen(pattern), end_len = strlen(end);
+	bool has_end = len > end_len && !strcmp(pattern + len - end_len, end);
+	int n = snprintf(out, room, "%.*s.%%p%s", (int)(has_end ? len - end_len : len), pattern, end);
+	return n >= 0 && (size_t)n < room;
+}

@@ -18,6 +18,10 @@ bool clv_file_name_check(const char *pattern, struct clv_error *err);
 /* The name for this process. False, with `out` empty: the pattern makes no sense, or the name does not fit into `room`. */
 bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct clv_error *err);
 
+/* The pattern for a further process, where a file of the first name is there: "a.clv" becomes "a.%p.clv", "a" "a.%p.clv", so that
+ * it cannot be taken for one of "a.clv.1", ... False: it does not fit. */
+bool clv_file_name_second(const char *pattern, char *out, size_t room);
+
 /* The rank of this process; `known` (may be NULL): the environment says one. */
 uint32_t clv_process_rank(bool *known);
 

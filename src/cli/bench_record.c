@@ -93,8 +93,11 @@ static bool bench_pairs(struct clv_bench *b, const char *name, size_t size)
 		return clv_bench_fail(b, "the heap cannot be opened");
 	pairs[1].memory = pairs[0].memory;
 	for (int i = 0; i < 2; i++) {
-		cases[i] = (struct clv_bench_case){
-			.unit = CLV_BENCH_NS_PER_OP, .clock = "cpu", .run = run_pairs, .arg = &pairs[i], .ops = EVENTS / 2};
+		cases[i] = (struct clv_bench_case){.unit = CLV_BENCH_NS_PER_OP,
+						   .clock = "cpu",
+						   .run = run_pairs,
+						   .arg = &pairs[i],
+						   .ops = EVENTS / 2};
 		clv_bench_set_name(cases[i].name, "%s", i ? "no recorder" : name);
 	}
 	bool ok = clv_bench_measure(b, run, 2) && clv_bench_report(b, &cases[0], &cases[1], NULL);
@@ -207,8 +210,9 @@ static bool bench_event(struct clv_bench *b)
 
 static bool run_all(struct clv_bench *b)
 {
-	return bench_event(b) && bench_pairs(b, "record/1KiB", CLV_KIB) && bench_pairs(b, "record/64KiB", 64 * CLV_KIB) &&
-	       bench_pairs(b, "record/3MiB", 3 * CLV_MIB) && bench_threads(b);
+	return bench_event(b) && bench_pairs(b, "record/1KiB", CLV_KIB) &&
+	       bench_pairs(b, "record/64KiB", 64 * CLV_KIB) && bench_pairs(b, "record/3MiB", 3 * CLV_MIB) &&
+	       bench_threads(b);
 }
 
 /* Whether anything here is asked for, without a recorder and without measuring. */
@@ -245,15 +249,16 @@ bool clv_bench_record(struct clv_bench *b)
 		pattern[used++] = *c;
 	}
 	pattern[used] = '\0';
-	bool ok = clv_record_open(&(struct clv_record_config){.path = pattern}, &err) || clv_bench_fail(b, "%s", err.text);
+	bool ok = clv_record_open(&(struct clv_record_config){.path = pattern}, &err) ||
+		  clv_bench_fail(b, "%s", err.text);
 	ok = ok && run_all(b);
 	struct clv_record_stats stats;
 	clv_record_close();
 	clv_record_get_stats(&stats);
 	unlink(path);
 	if (ok && stats.dropped)
-		return clv_bench_fail(b, "the recorder dropped %llu of %llu events: the disk under %s is too slow to measure with",
-				      (unsigned long long)stats.dropped, (unsigned long long)(stats.dropped + stats.events),
-				      path);
+		return clv_bench_fail(
+			b, "the recorder dropped %llu of %llu events: the disk under %s is too slow to measure with",
+			(unsigned long long)stats.dropped, (unsigned long long)(stats.dropped + stats.events), path);
 	return ok;
 }

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "bench.h"
 
+#include "../../tracing/export/export.h"
 #include "../../tracing/format/clv.h"
 #include "../../tracing/import/import.h"
 #include "../../tracing/policies/torch_verify.h"
@@ -214,7 +215,7 @@ static bool write_synthetic(struct clv_bench *b, const char *clv, const char *cs
 	const struct clv_synth synth = {
 		.events = SYNTH_EVENTS, .live = 2000, .streams = 3, .addresses = 20000, .seed = 1};
 	struct clv_trace *t = clv_synth_trace(&synth, &b->error);
-	bool ok = t && clv_trace_write(t, clv, &b->error) && clv_synth_write_rmm(t, csv, &b->error);
+	bool ok = t && clv_trace_write(t, clv, &b->error) && clv_export_rmm(t, t->histories, csv, &b->error);
 	clv_trace_free(t);
 	return ok;
 }

@@ -5,6 +5,7 @@
 #include "run_command.h"
 #include "run_env.h"
 #include "run_plan.h"
+#include "run_trace.h"
 
 #include "../base/size_text.h"
 #include "../heap/settings.h"
@@ -28,16 +29,20 @@
 static const char about[] =
 	"Runs a program, and what it starts, with Cleave under it. Cleave takes the program's requests for device memory\n"
 	"(CUDA Driver API); nothing in the program is changed. `cleave` itself is gone then: signals, exit status and\n"
-	"terminal are the program's own.\n\n"
+	"terminal are the program's own. (With --report it waits for the program, hands signals on, and ends as that did.)\n\n"
 	"These variables are merged with what is there, and one line on stderr says to what:\n"
 	"  LD_PRELOAD               the library of Cleave comes first, before others that hook the driver\n"
-	"  CLEAVE_CONF              what --conf, --stats and --plan say comes last; `cleave help settings` lists the settings\n"
+	"  CLEAVE_CONF              what --conf, --stats, --trace and --plan say comes last; `cleave help settings` lists the settings\n"
 	"  PYTORCH_CUDA_ALLOC_CONF  backend:cudaMallocAsync, so that each tensor is a request of its own; in PYTORCH_ALLOC_CONF\n"
 	"                           if that is set. Not with --native, nor if a backend is chosen there already\n\n"
 	"With --plan the room that a plan of `cleave plan` reserves is held back on each device that a process works on, from\n"
 	"its first request of 1 MiB or more there, or of a size in the plan, until the conversion takes it (the setting\n"
 	"`reserve`). If memory is short soft reservations yield to other requests, hard ones before one fails; --stats tells\n"
 	"how it differed from the plan.\n\n"
+	"With --trace each process that uses the device is recorded: the first into FILE, others into FILE with their process\n"
+	"id before its .clv (FILE may have %p, the process id, and %r, the rank, in it). `cleave report` shows what was\n"
+	"recorded, also while it goes on or after the process was killed. With --observe nothing is served and no variable of\n"
+	"PyTorch is set: what the program does without Cleave is recorded.\n\n"
 	"If the program cannot load the library (a static program, another C library, more rights than its caller), one line\n"
 	"says why, and it runs with nothing set. So it does with CLEAVE_CONF=off. The library is looked for beside `cleave`\n"
 	"and in ../lib from there; CLEAVE_PRELOAD=FILE names another.";
@@ -47,7 +52,9 @@ struct request {
 	struct clv_arg_texts confs;
 	const char *plan_file; /* NULL: none */
 	struct clv_run_plan plan;
+	struct clv_run_trace trace;
 	char **command;
+	const char *path; /* of the program */
 };
 
 /* Everything said goes out in whole lines of one write each, so that lines of other processes stay apart. */
@@ -88,7 +95,8 @@ static void keep_sentence(void *arg, const char *sentence)
 	clv_error_set(arg, "%s", sentence);
 }
 
-/* CLEAVE_CONF for the program, from malloc: what is there, then --conf in order, then --stats, then --plan. NULL after a message. */
+/* CLEAVE_CONF for the program, from malloc: what is there, then --conf in order, then --stats, --trace and --plan. NULL after a
+ * message. */
 static char *merged_conf(const struct request *r)
 {
 	const char *there = getenv("CLEAVE_CONF");
@@ -107,8 +115,9 @@ static char *merged_conf(const struct request *r)
 		free(conf);
 		conf = longer;
 	}
-	if (conf && r->plan_file) {
-		char *longer = clv_run_conf_merge(conf, r->plan.settings);
+	const char *more[] = {r->trace.settings, r->plan_file ? r->plan.settings : NULL};
+	for (size_t i = 0; conf && i < CLV_ARRAY_LEN(more); i++) {
+		char *longer = clv_run_conf_merge(conf, more[i]);
 		free(conf);
 		conf = longer;
 	}
@@ -218,13 +227,14 @@ static bool merge_torch(FILE *line, const char *variable)
 static bool set_torch(FILE *line, const struct request *r, bool *chosen)
 {
 	char backend[64];
-	const char *other = r->native ? NULL : other_backend(backend, sizeof(backend));
+	bool native = r->native || r->trace.observe;
+	const char *other = native ? NULL : other_backend(backend, sizeof(backend));
 	bool ok = true, there = false;
-	if (r->native)
+	if (native)
 		fputs("; PyTorch keeps its own allocator", line);
 	if (other)
 		fprintf(line, "; PyTorch keeps its backend '%s', which %s chooses", backend, other);
-	if (r->native || other)
+	if (native || other)
 		return true;
 	for (size_t i = 0; ok && i < CLV_RUN_TORCH_VARIABLES; i++) {
 		const char *settings = getenv(clv_run_torch_variables[i]);
@@ -277,7 +287,20 @@ static bool set_variables(const struct request *r, const char *preload, const ch
 	return ok;
 }
 
-static int run(const struct request *r)
+static void tell_trace(const struct clv_run_trace *t)
+{
+	say("%s into %s; `cleave report %s` shows it%s", t->observe ? "what the driver is asked for is recorded" : "recording",
+	    t->pattern, t->file && !strchr(t->pattern, '%') ? t->file : t->pattern,
+	    strchr(t->pattern, '%') ? "" : " (further processes: with their id before .clv)");
+}
+
+static int execute_request(void *arg)
+{
+	const struct request *r = arg;
+	return execute(r->path, r->command);
+}
+
+static int run(struct request *r)
 {
 	char *conf = merged_conf(r);
 	if (!conf)
@@ -295,17 +318,26 @@ static int run(const struct request *r)
 		say("nothing is set: CLEAVE_CONF=%s says off", conf);
 	else if (!(preload = usable_preload(path, &why)))
 		say("Cleave is not loaded and nothing is set: %s", why.text);
+	if (preload && !clv_run_trace_make_way(&r->trace, &why)) {
+		free(preload);
+		free(conf);
+		return clv_cli_refuse(NAME, "option --%s: %s", r->trace.file ? "trace" : "report", why.text);
+	}
 	bool ok = !preload || set_variables(r, preload, conf);
+	if (ok && preload && r->trace.pattern[0])
+		tell_trace(&r->trace);
+	bool watch = ok && preload && r->trace.report;
 	free(preload);
 	free(conf);
-	return ok ? execute(path, r->command) : no_memory();
+	r->path = path;
+	if (!ok)
+		return no_memory();
+	return watch ? clv_run_trace_watch(&r->trace, execute_request, r) : execute_request(r);
 }
 
 int clv_cmd_run(int argc, char **argv)
 {
 	struct request r = {0};
-	const char *later = NULL;
-	bool trace = false, report = false;
 	const struct clv_arg options[] = {
 		{.name = "conf",
 		 .kind = CLV_ARG_TEXTS,
@@ -325,8 +357,20 @@ int clv_cmd_run(int argc, char **argv)
 		 .into = &r.plan_file,
 		 .value = "PLAN",
 		 .help = "hold the room back that this plan reserves (a file of `cleave plan -o`)"},
-		{.name = "trace", .kind = CLV_ARG_TEXT, .into = &later, .value = "FILE", .given = &trace},
-		{.name = "report", .kind = CLV_ARG_TEXT, .into = &later, .value = "FILE", .given = &report},
+		{.name = "trace",
+		 .kind = CLV_ARG_TEXT,
+		 .into = &r.trace.file,
+		 .value = "FILE",
+		 .help = "record what happens to memory into this file (.clv)"},
+		{.name = "report",
+		 .kind = CLV_ARG_TEXT,
+		 .into = &r.trace.report,
+		 .value = "FILE.html",
+		 .help = "the same, into FILE.clv if --trace names no other, and a report of it at the end"},
+		{.name = "observe",
+		 .kind = CLV_ARG_FLAG,
+		 .into = &r.trace.observe,
+		 .help = "serve nothing: record what the program asks of the driver without Cleave"},
 	};
 	const struct clv_args args = {.command = NAME,
 				      .operands = "-- COMMAND [ARGUMENT]...",
@@ -340,11 +384,11 @@ int clv_cmd_run(int argc, char **argv)
 	int status = clv_args_parse(&args, argc, argv, &first);
 	if (status >= 0)
 		return status;
-	if (trace || report)
-		return clv_cli_refuse(NAME,
-				      "option --%s is not in this version; `cleave help " NAME "` lists those that are",
-				      trace ? "trace" : "report");
 	struct clv_error why = {""};
+	if (r.trace.observe && r.plan_file)
+		return clv_cli_refuse(NAME, "--plan holds room back, and with --observe nothing is served: expected one of them");
+	if (!clv_run_trace_prepare(&r.trace, &why))
+		return clv_cli_refuse(NAME, "option --%s: %s", r.trace.file ? "trace" : r.trace.report ? "report" : "observe", why.text);
 	if (r.plan_file && !clv_run_plan_read(&r.plan, r.plan_file, &why))
 		return clv_cli_refuse(NAME, "option --plan: %s", why.text);
 	r.command = argv + first;

@@ -176,7 +176,7 @@ static struct clv_seen_item take(enum clv_seen_kind kind, uint64_t key)
 
 /* ---- telling ---- */
 
-static void tell(enum clv_event event, const struct clv_seen_item *item, uint64_t stream, uint64_t b)
+static void tell(enum clv_event event, const struct clv_seen_item *item, const char *name, uint64_t stream, uint64_t b)
 {
 	clv_record_event(&(struct clv_record_event){.event = event,
 						    .device = item->device,
@@ -185,20 +185,20 @@ static void tell(enum clv_event event, const struct clv_seen_item *item, uint64_
 						    .size = item->size,
 						    .a = event == CLV_EVENT_ALLOC ? item->size : 0,
 						    .b = b,
-						    .text = item->is_request ? NULL : item->name});
+						    .text = item->is_request ? NULL : name});
 }
 
 static void tell_has(const struct clv_seen_item *item)
 {
-	tell(item->is_request ? CLV_EVENT_ALLOC : CLV_EVENT_DRIVER_ALLOC, item, item->stream, 0);
+	tell(item->is_request ? CLV_EVENT_ALLOC : CLV_EVENT_DRIVER_ALLOC, item, item->name, item->stream, 0);
 }
 
-static void tell_gone(const struct clv_seen_item *item, uint64_t stream)
+static void tell_gone(const struct clv_seen_item *item, const char *name, uint64_t stream)
 {
 	if (item->is_request)
-		tell(CLV_EVENT_FREE, item, stream, item->stream);
+		tell(CLV_EVENT_FREE, item, name, stream, item->stream);
 	else
-		tell(CLV_EVENT_DRIVER_FREE, item, stream, 0);
+		tell(CLV_EVENT_DRIVER_FREE, item, name, stream, 0);
 }
 
 static int current_device(void)
@@ -304,7 +304,7 @@ struct clv_seen_item clv_seen_frees_now(const struct clv_seen_call *call)
 {
 	struct clv_seen_item item = take(call->kind, call->key);
 	if (item.name)
-		tell_gone(&item, stream_of(call));
+		tell_gone(&item, call->name, stream_of(call));
 	return item;
 }
 
@@ -327,7 +327,7 @@ void clv_seen_note(enum clv_event event, const char *name, uint64_t addr, uint64
 
 /* ---- contexts, captures ---- */
 
-void clv_seen_context_goes(CUcontext context)
+void clv_seen_context_goes(CUcontext context, const char *name)
 {
 	if (!context || !clv_seen())
 		return;
@@ -348,7 +348,7 @@ void clv_seen_context_goes(CUcontext context)
 		pthread_mutex_unlock(&shards[i].lock);
 		for (struct entry *e = gone, *next; e; e = next) {
 			next = e->next;
-			tell_gone(&e->item, UINT64_MAX);
+			tell_gone(&e->item, name, UINT64_MAX);
 			clv_meta_free(e);
 		}
 	}

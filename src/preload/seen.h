@@ -91,8 +91,8 @@ void clv_seen_note(enum clv_event event, const char *name, uint64_t addr, uint64
 			clv_seen_note(__VA_ARGS__);                                                                    \
 	} while (0)
 
-/* The context is about to go, or has gone, with what was allocated in it. */
-void clv_seen_context_goes(CUcontext context);
+/* The context is about to go, or has gone, with what was allocated in it; `name` of the call. */
+void clv_seen_context_goes(CUcontext context, const char *name);
 
 /* The primary context of a device, as the program has been told; NULL: it has not. */
 void clv_seen_primary(CUdevice device, CUcontext context);

@@ -94,7 +94,7 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 		bool waited = finish(p, context);
 		context_goes(p, context, true, waited);
 	}
-	clv_seen_context_goes(context);
+	clv_seen_context_goes(context, "cuCtxDestroy");
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 
@@ -132,7 +132,7 @@ EXPORTED CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 		context_goes(p, context, true, waited);
 	}
 	retained_set(device, 0);
-	clv_seen_context_goes(clv_seen_primary_of(device));
+	clv_seen_context_goes(clv_seen_primary_of(device), "cuDevicePrimaryCtxReset");
 	return CLV_PASS(cuDevicePrimaryCtxReset_v2, device);
 }
 
@@ -146,7 +146,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 		clv_cuda_synchronize(p->driver, -1, context);
 	CUresult r = CLV_PASS(cuDevicePrimaryCtxRelease_v2, device);
 	if (r == CUDA_SUCCESS && clv_seen() && !is_active(device))
-		clv_seen_context_goes(clv_seen_primary_of(device));
+		clv_seen_context_goes(clv_seen_primary_of(device), "cuDevicePrimaryCtxRelease");
 	if (r != CUDA_SUCCESS) {
 		retained_add(device, 1);
 	} else if ((context || others) && !is_active(device)) {

@@ -8,6 +8,7 @@
  * Without it, a program that makes its own inputs: fuzz_import [SECONDS [SEED]]. The same seed makes the same inputs
  * in the same order; a failing one is written to fuzz_import.crash and its number printed.
  */
+#include "../../tracing/export/export.h"
 #include "../../tracing/format/clv.h"
 #include "../../tracing/import/import.h"
 #include "../../tracing/memory.h"
@@ -15,7 +16,10 @@
 #include "../../tracing/report/report.h"
 #include "../../tracing/report/state.h"
 #include "../clv_maker.h"
+#include "../export_same.h"
 #include "../trace_check.h"
+
+#include <jansson.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +85,53 @@ static void report(const struct clv_trace *t)
 	clv_report_free(r);
 }
 
+static struct clv_trace *imported(struct clv_bytes file)
+{
+	struct clv_error err = {{0}};
+	const struct clv_input in = {.name = "again", .data = file.data, .size = file.size};
+	struct clv_trace *t = clv_import_memory(&in, &err);
+	demand(t != NULL, err.text);
+	free(file.data);
+	return t;
+}
+
+/* What can be read can be written for others; what comes back is the same as far as they hold it. */
+static void check_exports(const struct clv_trace *t)
+{
+	struct clv_error err = {{0}};
+	bool ok = clv_export_torch(t, file_path(), &err);
+	demand(ok, err.text);
+	struct clv_trace *back = imported(take_file());
+	const char *wrong = trace_wrong(back);
+	demand(!wrong, wrong ? wrong : "");
+	const char *difference = same_by_torch(t, back, false);
+	demand(!difference, difference ? difference : "");
+	clv_trace_free(back);
+
+	ok = clv_export_perfetto(t, file_path(), &err);
+	demand(ok, err.text);
+	struct clv_bytes file = take_file();
+	json_t *json = json_loadb((const char *)file.data, file.size, 0, NULL);
+	demand(json != NULL, "valid JSON");
+	json_decref(json);
+	free(file.data);
+
+	for (uint32_t i = 0; i < t->history_count; i++) {
+		const struct clv_history *h = &t->histories[i];
+		if (!clv_export_rmm(t, h, file_path(), &err)) {
+			demand(strstr(err.text, "at address 0") != NULL, err.text);
+			err.text[0] = '\0';
+			continue;
+		}
+		back = imported(take_file());
+		if (h->event_count + h->initial_count && back->history_count) {
+			difference = same_by_rmm(t, h, back, &back->histories[0]);
+			demand(!difference, difference ? difference : "");
+		}
+		clv_trace_free(back);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -94,16 +145,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *wrong = trace_wrong(t);
 	demand(!wrong, wrong ? wrong : "");
 	/* what can be read can be written, and is the same when it is read again */
-	struct clv_bytes file = written(t);
-	const struct clv_input again = {.name = "again", .data = file.data, .size = file.size};
-	struct clv_trace *back = clv_import_memory(&again, &err);
-	demand(back != NULL, err.text);
+	struct clv_trace *back = imported(written(t));
 	const char *difference = trace_difference(t, back);
 	demand(!difference, difference ? difference : "");
 	clv_trace_free(back);
 	report(t);
+=======
+	check_exports(t);
 	clv_trace_free(t);
-	free(file.data);
 	return 0;
 }
 

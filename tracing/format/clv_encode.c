@@ -184,8 +184,8 @@ void clv_encode_stack(struct clv_encoder *e, struct clv_encode_stacks *s, uint32
 	clv_buf_number(e, &s->counts, frames);
 }
 
-void clv_encode_frame(struct clv_encoder *e, struct clv_encode_stacks *s, uint32_t file, uint32_t function, uint32_t line,
-		      uint32_t module, uint64_t address)
+void clv_encode_frame(struct clv_encoder *e, struct clv_encode_stacks *s, uint32_t file, uint32_t function,
+		      uint32_t line, uint32_t module, uint64_t address)
 {
 	clv_buf_number(e, &s->files, file);
 	clv_buf_number(e, &s->functions, function);
@@ -252,7 +252,8 @@ static bool grow_table(struct clv_encoder *e, struct clv_encode_events *s)
 }
 
 /* The number of an address in this record, and whether it is new. */
-static bool number_address(struct clv_encoder *e, struct clv_encode_events *s, uint64_t addr, uint32_t *number, bool *is_new)
+static bool number_address(struct clv_encoder *e, struct clv_encode_events *s, uint64_t addr, uint32_t *number,
+			   bool *is_new)
 {
 	if (e->failed)
 		return false;
@@ -340,8 +341,8 @@ void clv_encode_events_end(struct clv_encoder *e, struct clv_encode_events *s, u
 
 void clv_encode_events_free(struct clv_encoder *e, struct clv_encode_events *s)
 {
-	struct clv_buf *const all[] = {&s->actions, &s->times, &s->references, &s->fresh,   &s->sizes,
-				 &s->streams, &s->stacks, &s->flags,     &s->threads, &s->slack};
+	struct clv_buf *const all[] = {&s->actions, &s->times,  &s->references, &s->fresh,   &s->sizes,
+				       &s->streams, &s->stacks, &s->flags,      &s->threads, &s->slack};
 	free_all(e, all, CLV_ARRAY_LEN(all));
 	e->memory->release(s->slots);
 	e->memory->release(s->seen);
@@ -404,7 +405,7 @@ void clv_encode_notes_end(struct clv_encoder *e, struct clv_encode_notes *s, int
 void clv_encode_notes_free(struct clv_encoder *e, struct clv_encode_notes *s)
 {
 	struct clv_buf *const all[] = {&s->kinds,  &s->times,   &s->addresses, &s->sizes,  &s->as,     &s->bs,
-				 &s->events, &s->streams, &s->texts,     &s->stacks, &s->threads};
+				       &s->events, &s->streams, &s->texts,     &s->stacks, &s->threads};
 	free_all(e, all, CLV_ARRAY_LEN(all));
 	*s = (struct clv_encode_notes){0};
 }

@@ -14,6 +14,7 @@
 #define CLV_CHUNK_HEADER 32u /* magic, stored size, raw size, 0, checksum of the payload, checksum of these 24 bytes */
 #define CLV_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define CLV_CHUNK_RAW_MAX ((size_t)64 << 20)
+#define CLV_DEVICE_MAX 65535
 
 enum clv_record_kind {
 	CLV_REC_SETTINGS = 1,

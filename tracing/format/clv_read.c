@@ -18,7 +18,6 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-#define MAX_DEVICE 65535u
 #define MAX_FIELDS 16u /* fields with a higher number are not known */
 
 /* A device as far as it was read. */
@@ -43,7 +42,7 @@ struct reader {
 	struct part loose;         /* notes of no device */
 	size_t stream_cap, string_cap, stack_cap, frame_cap, module_cap;
 	struct clv_span fields[MAX_FIELDS]; /* of the record that is read; at == NULL: absent */
-	uint64_t *addresses;            /* by number, in an EVENTS record */
+	uint64_t *addresses;                /* by number, in an EVENTS record */
 	struct seen {
 		uint64_t size, stream, stack;
 	} * seen;
@@ -89,7 +88,7 @@ static bool split_fields(struct reader *r, struct clv_span body)
 static struct part *part_of(struct reader *r)
 {
 	uint64_t device;
-	if (!field_number(r, CLV_ANY_DEVICE, 0, &device) || device > MAX_DEVICE) {
+	if (!field_number(r, CLV_ANY_DEVICE, 0, &device) || device > CLV_DEVICE_MAX) {
 		damaged(r, "a device number that cannot be");
 		return NULL;
 	}
@@ -223,8 +222,8 @@ static bool read_stacks(struct reader *r)
 	uint64_t count, file, function, module, difference = 0, address = 0, step;
 	uint32_t line = 0;
 	while (counts.at < counts.end) {
-		if (!clv_get_number(&counts, &count) || count > clv_span_len(files) || t->stack_count == UINT32_MAX - 1 ||
-		    count >= UINT32_MAX - t->stack_frame_count)
+		if (!clv_get_number(&counts, &count) || count > clv_span_len(files) ||
+		    t->stack_count == UINT32_MAX - 1 || count >= UINT32_MAX - t->stack_frame_count)
 			return damaged(r, "stacks");
 		if (!clv_mem_reserve(&t->stacks, &r->stack_cap, t->stack_count + 1u, sizeof(*t->stacks)) ||
 		    !clv_mem_reserve(&t->stack_frames, &r->frame_cap, t->stack_frame_count + (size_t)count,
@@ -247,8 +246,8 @@ static bool read_stacks(struct reader *r)
 }
 
 /* The address of the next event of an EVENTS record, and its number. */
-static bool next_address(struct reader *r, struct clv_span *refs, struct clv_span *fresh, size_t *known, uint64_t *last_new,
-			 uint64_t *number)
+static bool next_address(struct reader *r, struct clv_span *refs, struct clv_span *fresh, size_t *known,
+			 uint64_t *last_new, uint64_t *number)
 {
 	uint64_t v, difference;
 	if (!clv_get_number(refs, &v))
@@ -292,7 +291,8 @@ static bool read_unit(struct reader *r, struct part *part)
 
 /* Room for `count` more numbers beside the events, one each, if `column` has any or some were read before: then those of
  * events without any are 0. */
-static bool reserve_beside(uint32_t **numbers, size_t *cap, const struct clv_history *h, size_t count, struct clv_span column)
+static bool reserve_beside(uint32_t **numbers, size_t *cap, const struct clv_history *h, size_t count,
+			   struct clv_span column)
 {
 	if (!*numbers && !column.at)
 		return true;
@@ -470,7 +470,8 @@ static bool read_segments(struct reader *r)
 			end = h->segments[h->segment_count - 1].addr + h->segments[h->segment_count - 1].size;
 		if (part->segments_due == 0 || !clv_get_number(&gaps, &gap) || !clv_get_number(&sizes, &s.size) ||
 		    !clv_get_optional(&streams, &stream) || !clv_get_optional(&pools, &pool) ||
-		    !clv_get_optional_byte(&flags, &flag) || !clv_get_optional(&stacks, &stack) || !clv_get_number(&blocks, &count))
+		    !clv_get_optional_byte(&flags, &flag) || !clv_get_optional(&stacks, &stack) ||
+		    !clv_get_number(&blocks, &count))
 			return damaged(r, "segments");
 		uint32_t pool_count = h->pool_count ? h->pool_count : 1;
 		if (gap > INT64_MAX || s.size > INT64_MAX || end + gap > INT64_MAX || end + gap + s.size > INT64_MAX ||

@@ -58,8 +58,8 @@ static struct key note_key(const struct clv_history *h, uint32_t i)
 
 /* The indices 0 .. count-1 in the order of their keys, in *order; NULL there if that is how they lie already. Nearly sorted
  * input, as recordings are, costs little more than reading it: only what comes late is sorted, and merged in. */
-static bool find_order(const struct clv_history *h, uint32_t count, struct key (*key_of)(const struct clv_history *, uint32_t),
-		       uint32_t **order)
+static bool find_order(const struct clv_history *h, uint32_t count,
+		       struct key (*key_of)(const struct clv_history *, uint32_t), uint32_t **order)
 {
 	struct key last = {0, 0};
 	uint32_t late_count = 0;

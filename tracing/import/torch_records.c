@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * torch_records: dicts of a PyTorch memory snapshot into compact records. A dict is told by its keys: one with
- * `action` is an event, with `blocks` a segment, with `state` a block, with `filename` a frame. Keys that are not
- * known are ignored, and None stands for a missing value.
+ * torch_records: dicts of a PyTorch memory snapshot into compact records. A dict is told by its keys: one with `action`
+ * is an event, with `blocks` a segment, with `state` a block, with `stage` an annotation, with `filename` a frame. Keys
+ * that are not known are ignored, and None stands for a missing value.
  */
 #include "torch_snapshot.h"
 
@@ -129,6 +129,12 @@ static bool make_event(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 		case CLV_S_FRAMES:
 			e.stack = get_stack(v);
 			break;
+		case CLV_S_MADE_UP:
+			if (clv_pk_tag(v) == CLV_PK_BOOL && clv_pk_payload(v)) {
+				e.flags = CLV_SNAPSHOT_MADE_UP;
+				s->made_up = true;
+			}
+			break;
 		default:
 			break;
 		}
@@ -157,6 +163,47 @@ static bool make_event(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 		return clv_pickle_error(p, offset, "%s", s->refusal);
 	*out = clv_pk_make(CLV_PK_EVENT, s->event_count);
 	s->events[s->event_count++] = e;
+	return true;
+}
+
+/* An entry of external_annotations. Like frames they are data for people: an odd one is left out. No record stands
+ * for one, so each is told twice: when the dict gets its items, and when the list gets the dict. */
+static bool note_annotation(struct clv_snapshot *s, struct clv_pickle *p, const clv_pk *items, size_t count,
+			    uint64_t offset)
+{
+	struct clv_snapshot_note n = {.name = UINT32_MAX, .offset = offset};
+	uint32_t stage = UINT32_MAX;
+	uint64_t device = 0;
+	bool has_time = false;
+	for (size_t i = 0; i + 1 < count; i += 2) {
+		clv_pk v = items[i + 1];
+		switch (string_number(items[i])) {
+		case CLV_S_STAGE:
+			stage = string_number(v);
+			break;
+		case CLV_S_NAME:
+			n.name = string_number(v);
+			break;
+		case CLV_S_DEVICE:
+			if (!clv_pickle_u64(p, v, &device) || device > MAX_DEVICE)
+				device = 0;
+			break;
+		case CLV_S_TIME_US:
+			has_time = clv_pickle_u64(p, v, &n.time_us);
+			break;
+		default:
+			break;
+		}
+	}
+	if ((stage != CLV_S_START && stage != CLV_S_END) || n.name == UINT32_MAX || !has_time)
+		return true;
+	n.device = (uint32_t)device;
+	n.kind = stage == CLV_S_START ? CLV_EVENT_PHASE_BEGIN : CLV_EVENT_PHASE_END;
+	if (s->note_count >= CLV_PK_RECORD_MAX)
+		return clv_pickle_error(p, clv_pickle_offset(p), "more than %u annotations", CLV_PK_RECORD_MAX);
+	if (!clv_mem_reserve(&s->notes, &s->note_cap, s->note_count + 1, sizeof(*s->notes)))
+		return clv_pickle_no_memory(p);
+	s->notes[s->note_count++] = n;
 	return true;
 }
 
@@ -401,7 +448,7 @@ static bool make_frame(struct clv_snapshot *s, struct clv_pickle *p, const clv_p
 bool clv_snapshot_dict(void *arg, struct clv_pickle *p, const clv_pk *items, size_t count, uint64_t offset, clv_pk *out)
 {
 	struct clv_snapshot *s = arg;
-	bool state = false, filename = false;
+	bool state = false, filename = false, stage = false;
 	for (size_t i = 0; i + 1 < count; i += 2)
 		switch (string_number(items[i])) {
 		case CLV_S_ACTION:
@@ -414,11 +461,16 @@ bool clv_snapshot_dict(void *arg, struct clv_pickle *p, const clv_pk *items, siz
 		case CLV_S_FILENAME:
 			filename = true;
 			break;
+		case CLV_S_STAGE:
+			stage = true;
+			break;
 		default:
 			break;
 		}
 	if (state)
 		return make_block(s, p, items, count, offset, out);
+	if (stage)
+		return note_annotation(s, p, items, count, offset);
 	return !filename || make_frame(s, p, items, count, out);
 }
 

@@ -20,8 +20,8 @@ static const char *const strings[CLV_S_COUNT] = {
 
 /* The parts of the top level that matter; a value of None or a missing key is CLV_PK_NONE. */
 struct top {
-	clv_pk segments, traces, settings, probe;
-	bool has_segments, has_traces;
+	clv_pk segments, traces, settings, probe, made_up_state;
+	bool has_segments, has_traces, has_annotations;
 };
 
 /* The value of a key, or None. */
@@ -53,6 +53,8 @@ static bool find_top(struct clv_pickle *p, clv_pk root, struct top *top)
 	top->traces = lookup(p, root, CLV_S_DEVICE_TRACES);
 	top->settings = lookup(p, root, CLV_S_ALLOCATOR_SETTINGS);
 	top->probe = lookup(p, root, CLV_S_PROBE);
+	top->made_up_state = lookup(p, root, CLV_S_MADE_UP_STATE);
+	top->has_annotations = clv_pk_tag(lookup(p, root, CLV_S_EXTERNAL_ANNOTATIONS)) != CLV_PK_NONE;
 	top->has_segments = clv_pk_tag(top->segments) != CLV_PK_NONE;
 	top->has_traces = clv_pk_tag(top->traces) != CLV_PK_NONE;
 	if (!top->has_segments && !top->has_traces)
@@ -224,6 +226,41 @@ static bool hand_out_events(struct clv_snapshot *s, struct clv_pickle *p, clv_pk
 		s->event_count = s->event_cap = 0;
 	}
 	return true;
+}
+
+/* Takes out what the exporter made up. */
+static void drop_made_up_events(struct clv_snapshot *s)
+{
+	for (uint32_t d = 0; s->made_up && d < s->trace->history_count; d++) {
+		struct clv_history *h = &s->trace->histories[d];
+		uint32_t kept = 0;
+		for (uint32_t i = 0; i < h->event_count; i++)
+			if (!(h->events[i].flags & CLV_SNAPSHOT_MADE_UP))
+				h->events[kept++] = h->events[i];
+		if (kept < h->event_count) /* then the number of an event does not say where it is in the file */
+			s->first_events[d] = SIZE_MAX;
+		h->event_count = kept;
+	}
+}
+
+static void drop_made_up_state(struct clv_snapshot *s, const struct clv_pickle *p, const struct top *top)
+{
+	const clv_pk *items;
+	size_t count, at = 0;
+	uint64_t offset, run, device;
+	clv_pk v;
+	if (clv_pk_tag(top->made_up_state) != CLV_PK_LIST ||
+	    !clv_pickle_items(p, top->made_up_state, &items, &count, &offset))
+		return;
+	while (clv_pickle_next(items, count, &at, &v, &run)) {
+		struct clv_history *h = clv_pickle_u64(p, v, &device) ? history_of(s->trace, device) : NULL;
+		if (!h)
+			continue;
+		h->has_state = false;
+		h->segment_count = h->block_record_count = h->pool_count = 0;
+		clv_mem_free(h->pools);
+		h->pools = NULL;
+	}
 }
 
 static int by_device_and_address(const void *a, const void *b)
@@ -469,7 +506,81 @@ static bool keep_string(struct clv_snapshot *s, struct clv_pickle *p, uint32_t *
 	return true;
 }
 
-static bool hand_over_stacks(struct clv_snapshot *s, struct clv_pickle *p)
+static int by_time(const void *a, const void *b)
+{
+	const struct clv_snapshot_note *x = a, *y = b;
+	if (x->time_us != y->time_us)
+		return x->time_us < y->time_us ? -1 : 1;
+	return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Sorts them by time, and leaves each once. */
+static void settle_notes(struct clv_snapshot *s)
+{
+	size_t kept = 0;
+	if (s->note_count > 1)
+		qsort(s->notes, s->note_count, sizeof(*s->notes), by_time);
+	for (size_t i = 0; i < s->note_count; i++)
+		if (!kept || s->notes[kept - 1].offset != s->notes[i].offset)
+			s->notes[kept++] = s->notes[i];
+	s->note_count = kept;
+}
+
+/* Whether the note and the next one are of one moment: a mark. */
+static bool is_mark(const struct clv_snapshot_note *n, const struct clv_snapshot_note *next)
+{
+	return n->kind == CLV_EVENT_PHASE_BEGIN && next->kind == CLV_EVENT_PHASE_END && n->name == next->name &&
+	       n->device == next->device && n->time_us == next->time_us;
+}
+
+/* Of the device, or if it has none the first. */
+static uint32_t history_number(const struct clv_trace *t, uint32_t device)
+{
+	uint32_t lo = 0, hi = t->history_count;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		if (t->histories[mid].device < (int)device)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < t->history_count && t->histories[lo].device == (int)device ? lo : 0;
+}
+
+/* Annotations become notes of their device's history, or of the first one. */
+static bool hand_out_notes(struct clv_snapshot *s, struct clv_pickle *p, uint32_t *numbers, size_t *string_cap)
+{
+	struct clv_trace *t = s->trace;
+	size_t *caps = clv_mem_zalloc(t->history_count, sizeof(*caps));
+	bool ok = caps != NULL;
+	settle_notes(s);
+	for (size_t i = 0; ok && t->history_count && i < s->note_count; i++) {
+		const struct clv_snapshot_note *n = &s->notes[i];
+		uint32_t d = history_number(t, n->device);
+		struct clv_history *h = &t->histories[d];
+		struct clv_note note = {.time_us = n->time_us,
+					.event = h->note_count ? h->notes[h->note_count - 1].event : 0,
+					.stream = CLV_NO_STREAM,
+					.text = n->name,
+					.kind = n->kind};
+		ok = clv_mem_reserve(&h->notes, &caps[d], h->note_count + 1u, sizeof(*h->notes)) &&
+		     keep_string(s, p, numbers, string_cap, &note.text);
+		if (!ok)
+			break;
+		if (i + 1 < s->note_count && is_mark(n, &s->notes[i + 1])) {
+			note.kind = CLV_EVENT_MARK;
+			i++;
+		}
+		while (note.event < h->event_count && h->events[note.event].time_us < note.time_us)
+			note.event++;
+		h->notes[h->note_count++] = note;
+	}
+	clv_mem_free(caps);
+	return ok || clv_pickle_no_memory(p);
+}
+
+/* Stacks and notes, and the strings of both. */
+static bool hand_over_texts(struct clv_snapshot *s, struct clv_pickle *p, const struct top *top)
 {
 	struct clv_trace *t = s->trace;
 	size_t cap = 0;
@@ -480,6 +591,7 @@ static bool hand_over_stacks(struct clv_snapshot *s, struct clv_pickle *p)
 	for (size_t i = 0; ok && i < s->stack_frame_count; i++)
 		ok = keep_string(s, p, numbers, &cap, &s->stack_frames[i].file) &&
 		     keep_string(s, p, numbers, &cap, &s->stack_frames[i].function);
+	ok = ok && (!top->has_annotations || hand_out_notes(s, p, numbers, &cap));
 	clv_mem_free(numbers);
 	t->stacks = s->stacks;
 	t->stack_count = (uint32_t)s->stack_count;
@@ -493,9 +605,17 @@ static bool hand_over_stacks(struct clv_snapshot *s, struct clv_pickle *p)
 static void drop_empty_histories(struct clv_trace *t)
 {
 	uint32_t kept = 0;
-	for (uint32_t i = 0; i < t->history_count; i++)
-		if (t->histories[i].event_count || t->histories[i].segment_count)
-			t->histories[kept++] = t->histories[i]; /* an empty one owns nothing */
+	for (uint32_t i = 0; i < t->history_count; i++) {
+		struct clv_history *h = &t->histories[i];
+		if (h->event_count || h->segment_count) {
+			t->histories[kept++] = *h;
+			continue;
+		}
+		clv_mem_free(h->events); /* all of which were made up */
+		clv_mem_free(h->segments);
+		clv_mem_free(h->blocks);
+		clv_mem_free(h->pools);
+	}
 	t->history_count = kept;
 }
 
@@ -506,8 +626,10 @@ static bool assemble(struct clv_snapshot *s, struct clv_pickle *p, clv_pk root)
 	    !hand_out_state(s, p) || !hand_out_events(s, p, top.traces) || !read_settings(s, p, top.settings))
 		return false;
 	read_probe(s, p, top.probe);
+	drop_made_up_events(s);
+	drop_made_up_state(s, p, &top);
 	drop_empty_histories(s->trace);
-	return hand_over_stacks(s, p);
+	return hand_over_texts(s, p, &top);
 }
 
 static void snapshot_clear(struct clv_snapshot *s)
@@ -515,6 +637,7 @@ static void snapshot_clear(struct clv_snapshot *s)
 	clv_mem_free(s->events);
 	clv_mem_free(s->blocks);
 	clv_mem_free(s->segments);
+	clv_mem_free(s->notes);
 	clv_mem_free(s->frames);
 	clv_map_free(&s->frame_index);
 	clv_mem_free(s->stack_frames);

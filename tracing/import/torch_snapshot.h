@@ -9,7 +9,11 @@
 #include "../map.h"
 #include "pickle.h"
 
-/* Every string of a snapshot that means something: (name, text). Their numbers are those of the reader's strings. */
+/* Every string of a snapshot that means something: (name, text). Their numbers are those of the reader's strings.
+ * The exporter writes the same ones.
+ *
+ * Two are ours: what the exporter makes up for viewers says so, and the importer leaves it out again. An event has
+ * `made_up`; the snapshot lists the devices whose segments are in `made_up_state`. */
 #define CLV_SNAPSHOT_STRINGS(X)                                                                                        \
 	X(ACTION, "action")                                                                                            \
 	X(ADDR, "addr")                                                                                                \
@@ -50,7 +54,16 @@
 	X(ACTIVE_ALLOCATED, "active_allocated")                                                                        \
 	X(ACTIVE_PENDING_FREE, "active_pending_free")                                                                  \
 	X(ACTIVE_AWAITING_FREE, "active_awaiting_free")                                                                \
-	X(INACTIVE, "inactive")
+	X(INACTIVE, "inactive")                                                                                        \
+	X(ALLOCATED_SIZE, "allocated_size")                                                                            \
+	X(ACTIVE_SIZE, "active_size")                                                                                  \
+	X(EXTERNAL_ANNOTATIONS, "external_annotations")                                                                \
+	X(OTHER, "other")                                                                                              \
+	X(STAGE, "stage")                                                                                              \
+	X(START, "START")                                                                                              \
+	X(END, "END")                                                                                                  \
+	X(MADE_UP, "made_up")                                                                                          \
+	X(MADE_UP_STATE, "made_up_state")
 
 enum clv_snapshot_string {
 #define X(name, text) CLV_S_##name,
@@ -71,6 +84,17 @@ struct clv_snapshot_segment {
 	uint64_t offset;
 };
 
+struct clv_snapshot_note {
+	uint64_t time_us;
+	uint64_t offset; /* of its dict in the file */
+	uint32_t name;   /* number of the reader's string */
+	uint32_t device;
+	uint16_t kind; /* enum clv_event */
+};
+
+/* An event that the exporter made up: a flag that no trace has, for such events are taken out of it. */
+#define CLV_SNAPSHOT_MADE_UP 128u
+
 /* Records in the order in which the file completes them; numbers of CLV_PK_* values are indices here. */
 struct clv_snapshot {
 	struct clv_trace *trace;
@@ -84,6 +108,9 @@ struct clv_snapshot {
 	uint64_t copied; /* blocks that were copied, for a list of them was used again */
 	struct clv_snapshot_segment *segments;
 	size_t segment_count, segment_cap;
+	struct clv_snapshot_note *notes;
+	size_t note_count, note_cap;
+	bool made_up;                    /* there are made-up events */
 	struct clv_frame_record *frames; /* different ones; file and function are numbers of the reader's strings */
 	size_t frame_count, frame_cap;
 	struct clv_map frame_index;

@@ -45,7 +45,7 @@ static struct {
 	pthread_t thread;
 	_Atomic uint32_t writer_lives; /* futex */
 	struct clv_record_shared shared;
-	struct clv_record_forks *forks; /* shared with children */
+	struct clv_record_forks *forks;  /* shared with children */
 	struct clv_record_config follow; /* what the child of a fork opens with; its texts are the recorder's own */
 	char follow_path[CLV_RECORD_PATH_MAX];
 } recorder;
@@ -145,7 +145,7 @@ void clv_record_event(const struct clv_record_event *e)
 							.stack = stack,
 							.text_len = len,
 							.event = (uint16_t)e->event,
-							.device = (int16_t)e->device};
+							.device = e->device};
 	for (uint32_t i = 0; CLV_UNLIKELY(i < len); i += 64)
 		memcpy(ring->slots[(head + 1 + i / 64) & mask].text, e->text + i, clv_min_u64(len - i, 64));
 	atomic_store_explicit(&ring->head, head + slots, memory_order_release);
@@ -203,7 +203,7 @@ static int start_thread(struct clv_writer *w)
 static void reset_shared(void)
 {
 	struct clv_record_shared *s = &recorder.shared;
-	_Atomic uint64_t *const counts[] = {&s->stop_by, &s->homeless, &s->events,  &s->dropped,
+	_Atomic uint64_t *const counts[] = {&s->stop_by, &s->homeless, &s->events, &s->dropped,
 					    &s->bytes,   &s->files,    &s->stacks, &s->threads};
 	_Atomic uint32_t *const words[] = {&s->sleeping, &s->stop, &s->flush_asked, &s->flush_done};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(counts); i++)
@@ -219,7 +219,8 @@ static void before_fork(void)
 	if (recorder.forks && recorder.state == OPEN) {
 		uint64_t n = atomic_load_explicit(&recorder.forks->begun, memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, 0, memory_order_relaxed);
-		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_record_now(), memory_order_relaxed);
+		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_record_now(),
+				      memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->begun, n + 1, memory_order_release);
 	}
 }
@@ -235,7 +236,8 @@ static void after_fork_in_child(void)
 	bool was_open = recorder.state == OPEN;
 	if (recorder.forks && was_open) {
 		uint64_t n = atomic_load_explicit(&recorder.forks->begun, memory_order_relaxed) - 1;
-		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, (uint32_t)getpid(), memory_order_release);
+		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, (uint32_t)getpid(),
+				      memory_order_release);
 	}
 	if (recorder.forks)
 		munmap(recorder.forks, sizeof(*recorder.forks));
@@ -361,7 +363,8 @@ static bool open_file(const struct clv_record_config *config, const char *path, 
 {
 	reset_shared();
 	if (!recorder.forks) {
-		void *forks = mmap(NULL, sizeof(*recorder.forks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		void *forks =
+			mmap(NULL, sizeof(*recorder.forks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 		recorder.forks = forks == MAP_FAILED ? NULL : forks;
 	}
 	struct clv_writer *w = make_writer(config, path);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,9 @@ int clv_record_file_open(struct clv_record_file *f, uint32_t number)
 	if (fd < 0)
 		return -errno;
 	int status = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
+	/* where the file system knows no locks, nothing is found out */
+	if (!status && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+		status = -EBUSY;
 	if (!status && ftruncate(fd, 0))
 		status = -errno;
 	if (status) {

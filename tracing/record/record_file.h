@@ -21,7 +21,8 @@ struct clv_record_file {
 	uint64_t size;   /* whole chunks of this file */
 };
 
-/* Opens file `number` anew; what had the name before is gone. 0 or a negative errno. Only regular files are written to. */
+/* Opens file `number` anew; what had the name before is gone. 0 or a negative errno: -EINVAL: it is no regular file; -EBUSY: a
+ * recorder of another process writes it. */
 int clv_record_file_open(struct clv_record_file *f, uint32_t number);
 
 /* Appends all of it or nothing. 0 or a negative errno. */

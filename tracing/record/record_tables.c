@@ -134,7 +134,8 @@ uint32_t clv_tables_string(struct clv_encoder *e, struct clv_record_tables *t, c
 }
 
 /* The number of a module in the file, plus 1. */
-static uint32_t module_number(struct clv_encoder *e, struct clv_record_tables *t, uint32_t id, const struct clv_stack_module *m)
+static uint32_t module_number(struct clv_encoder *e, struct clv_record_tables *t, uint32_t id,
+			      const struct clv_stack_module *m)
 {
 	struct clv_number_slot *slot = map_slot(e, &t->module_numbers, id);
 	if (!slot)

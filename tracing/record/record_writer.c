@@ -24,7 +24,6 @@
 #define SLOW_MS 50u       /* a disk that takes so long for a chunk is what makes events drop */
 #define POLL_MS 1000u     /* between looks for new modules */
 #define FORK_WAIT_MS 500u /* a child that has not told its id by then does not */
-#define DEVICE_MAX 65535
 
 struct clv_writer_device {
 	int device;
@@ -155,9 +154,11 @@ static bool is_request(const struct clv_raw *raw)
 	return raw->event == CLV_EVENT_ALLOC || raw->event == CLV_EVENT_FREE || raw->event == CLV_EVENT_FAIL;
 }
 
-/* Readers refuse addresses that cannot be, so they must not get them. */
+/* Readers refuse what cannot be, so they must not get it. */
 static bool makes_sense(const struct clv_raw *raw)
 {
+	if (raw->device > CLV_DEVICE_MAX)
+		return false;
 	if (raw->event == CLV_EVENT_FAIL || !is_request(raw))
 		return true;
 	return raw->addr <= INT64_MAX && raw->size <= INT64_MAX && raw->addr + raw->size <= INT64_MAX;
@@ -199,11 +200,8 @@ static void put_drop(struct clv_writer *w, enum clv_drop_cause cause, uint64_t c
 	w->drops_told[cause] += count;
 	atomic_fetch_add_explicit(&w->shared->dropped, count, memory_order_relaxed);
 	put_own(w,
-		(struct clv_raw){.event = CLV_EVENT_DROPPED,
-				 .device = -1,
-				 .time = clv_record_now(),
-				 .size = count,
-				 .a = cause},
+		(struct clv_raw){
+			.event = CLV_EVENT_DROPPED, .device = -1, .time = clv_record_now(), .size = count, .a = cause},
 		thread, NULL);
 }
 
@@ -228,7 +226,7 @@ static void put_process(struct clv_writer *w)
 	char command[1024];
 	struct timespec wall;
 	bool has_rank;
-	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->file.number ? now : w->begun;
+	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->begun;
 	clock_gettime(CLOCK_REALTIME, &wall);
 	read_command(command, sizeof(command));
 	put_own(w,
@@ -238,8 +236,7 @@ static void put_process(struct clv_writer *w)
 				 .addr = (uint64_t)getpid(),
 				 .size = (uint64_t)getppid(),
 				 .a = has_rank ? rank : UINT64_MAX,
-				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec -
-				      (now - begun)},
+				 .b = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec - (now - begun)},
 		0, command);
 	if (w->config.settings)
 		put_own(w, (struct clv_raw){.event = CLV_EVENT_SETTINGS, .device = -1, .time = begun}, 0,
@@ -275,7 +272,8 @@ static void pack(struct clv_writer *w, bool plain)
 	w->packed.len += CLV_CHUNK_HEADER;
 	if (plain ? clv_pack_plain(e, &e->chunk, &w->packed) : clv_pack(&w->packer, e, &e->chunk, &w->packed)) {
 		uint8_t *header = w->packed.data + at;
-		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER, e->chunk.len);
+		clv_encode_chunk_header(header, header + CLV_CHUNK_HEADER, w->packed.len - at - CLV_CHUNK_HEADER,
+					e->chunk.len);
 	} else {
 		w->packed.len = at;
 	}
@@ -313,13 +311,40 @@ static void end_chunk(struct clv_writer *w, bool plain)
 	w->drops[CLV_DROP_MEMORY] += taken; /* told in the next chunk */
 }
 
+static void put_map(struct clv_writer *w, const struct clv_live_map *m)
+{
+	for (size_t i = 0; i < m->count; i++) {
+		if (!m->slots[i].used)
+			continue;
+		struct clv_raw raw = m->slots[i].raw;
+		raw.time = w->begun;
+		put(w, &raw, m->slots[i].thread, NULL);
+		if (w->chunk_cost + w->tables.cost >= w->cost_max)
+			end_chunk(w, false);
+	}
+}
+
+/* What there is, as if it came about when the file begins, which is between the last event that was taken and the next; an event
+ * of before that comes late must not seem to have been before this. Not if half of the file would be full of it. */
+static void put_live(struct clv_writer *w)
+{
+	w->floor = w->begun + 1;
+	if ((w->live.blocks.used + w->live.frames.used) * EVENT_COST > w->config.limit_bytes / 2)
+		return;
+	put_map(w, &w->live.frames);
+	put_map(w, &w->live.blocks);
+}
+
 static void begin_file(struct clv_writer *w, bool plain)
 {
 	uint8_t header[CLV_FILE_HEADER];
 	clv_encode_file_header(header);
 	clv_buf_put(&w->encoder, &w->packed, header, sizeof(header));
 	clv_tables_begin(&w->encoder, &w->tables);
+	if (w->newest)
+		w->begun = w->newest;
 	put_process(w);
+	put_live(w);
 	end_chunk(w, plain);
 	atomic_fetch_add_explicit(&w->shared->files, 1, memory_order_relaxed);
 }
@@ -337,7 +362,8 @@ static void say_disk(struct clv_writer *w, int status)
 	char reason[128];
 	atomic_store_explicit(&w->shared->disk_errno, -status, memory_order_relaxed);
 	name_errno(-status, reason, sizeof(reason));
-	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name, reason);
+	say(w, SAY_DISK, "recording into %s: %s; events are dropped until it can be written again", w->file.name,
+	    reason);
 }
 
 /* Appends what is packed. False: the disk takes nothing. */
@@ -375,7 +401,8 @@ static bool advance(struct clv_writer *w)
 				return true;
 			if (!w->config.keep) {
 				w->limit_reached = true;
-				say(w, SAY_LIMIT, "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
+				say(w, SAY_LIMIT,
+				    "recording: %s has reached its limit of %llu bytes; what comes is not recorded",
 				    w->file.name, (unsigned long long)w->config.limit_bytes);
 				return true;
 			}
@@ -437,17 +464,22 @@ static bool look(struct clv_cursor *c, uint64_t cutoff)
 static void take(struct clv_writer *w, struct clv_cursor *c)
 {
 	const struct clv_ring *ring = c->ring;
-	const struct clv_raw *raw = raw_at(ring, c->at);
+	struct clv_raw raw = *raw_at(ring, c->at);
 	char text[CLV_RAW_TEXT_MAX];
-	uint32_t slots = (raw->text_len + 63) / 64;
+	uint32_t slots = (raw.text_len + 63) / 64;
 	for (uint32_t i = 0; i < slots; i++)
 		memcpy(text + i * 64, ring->slots[(c->at + 1 + i) & (ring->slot_count - 1)].text, 64);
 	if (w->limit_reached) {
 		w->drops[CLV_DROP_LIMIT]++;
-	} else if (!makes_sense(raw)) {
+	} else if (!makes_sense(&raw)) {
 		w->drops[CLV_DROP_MEMORY]++;
 	} else {
-		put(w, raw, ring->thread, text);
+		if (raw.time < w->floor)
+			raw.time = w->floor++; /* one after the other, as they were */
+		w->newest = clv_max_u64(w->newest, raw.time);
+		if (w->config.limit_bytes && w->config.keep)
+			clv_live_take(&w->encoder, &w->live, &raw, ring->thread);
+		put(w, &raw, ring->thread, text);
 		w->chunk_taken++;
 	}
 	c->at += 1 + slots;
@@ -477,7 +509,8 @@ static void tell_drops(struct clv_writer *w)
 	uint64_t total = 0;
 	for (size_t i = 0; i < w->rings.count; i++) {
 		struct clv_ring *ring = w->rings.rings[i];
-		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed), count = now - ring->dropped_told;
+		uint64_t now = atomic_load_explicit(&ring->dropped, memory_order_relaxed),
+			 count = now - ring->dropped_told;
 		if (!count)
 			continue;
 		ring->dropped_told = now;
@@ -492,7 +525,8 @@ static void tell_drops(struct clv_writer *w)
 		tell_counted(w);
 	w->stalled = false;
 	if (total && cause == CLV_DROP_MEMORY)
-		say(w, SAY_SLOW, "recording: events came faster than they can be written; some were dropped, and are counted in %s",
+		say(w, SAY_SLOW,
+		    "recording: events came faster than they can be written; some were dropped, and are counted in %s",
 		    w->file.name);
 }
 
@@ -510,8 +544,8 @@ static void tell_forks(struct clv_writer *w, bool last)
 		if (!pid && !last && now < time + FORK_WAIT_MS * MS)
 			return;
 		if (pid && !w->limit_reached)
-			put_own(w,
-				(struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid}, 0, NULL);
+			put_own(w, (struct clv_raw){.event = CLV_EVENT_FORK, .device = -1, .time = time, .addr = pid},
+				0, NULL);
 	}
 }
 
@@ -648,6 +682,9 @@ bool clv_writer_begin(struct clv_writer *w, struct clv_error *err)
 	clv_record_file_close(&w->file);
 	if (status == -EINVAL)
 		return clv_error_set(err, "%s: is not a regular file", w->file.name);
+	if (status == -EBUSY)
+		return clv_error_set(err, "%s: another process records into it (%%p in a name keeps them apart)",
+				     w->file.name);
 	name_errno(-status, reason, sizeof(reason));
 	return clv_error_set(err, "%s: %s", w->file.name, reason);
 }
@@ -657,6 +694,7 @@ void clv_writer_free(struct clv_writer *w)
 	struct clv_encoder *e = &w->encoder;
 	if (e->memory) {
 		clear_columns(w);
+		clv_live_free(e, &w->live);
 		clv_tables_free(e, &w->tables);
 		clv_buf_free(e, &w->packed);
 		clv_encoder_clear(e);

@@ -12,6 +12,7 @@
 
 #include "record.h"
 #include "record_file.h"
+#include "record_live.h"
 #include "record_pack.h"
 #include "record_tables.h"
 #include "ring.h"
@@ -53,6 +54,8 @@ struct clv_writer {
 	struct clv_encoder encoder;
 	struct clv_packer packer;
 	struct clv_record_tables tables;
+	struct clv_live live;     /* where other files can follow */
+	uint64_t newest, floor;   /* time of the last event that was taken; events of before are late, and come then */
 	struct clv_writer_device *devices;
 	uint32_t device_count, device_cap;
 	struct clv_encode_notes loose; /* notes of no device */

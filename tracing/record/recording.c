@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #define PATH_ROOM 4096u
-#define SUFFIX ".clv"
 
 static _Atomic(void (*)(int, char *, size_t)) name_device;
 
@@ -81,28 +80,20 @@ static int claim(const char *name)
 	return 0;
 }
 
-/* "a.clv" becomes "a.123.clv", so that it cannot be taken for the files "a.clv.1", ... of one recording. */
-static bool with_pid(const char *name, char *out, size_t room)
-{
-	size_t len = strlen(name), end = strlen(SUFFIX);
-	int stem = (int)(len > end && !strcmp(name + len - end, SUFFIX) ? len - end : len);
-	int n = snprintf(out, room, "%.*s.%ld%s", stem, name, (long)getpid(), SUFFIX);
-	return n >= 0 && (size_t)n < room;
-}
-
-/* The name of a file that is ours alone; the pattern may be such a name already. */
+/* The name of a file that is ours alone. */
 static bool own_name(const char *pattern, char *out, size_t room, struct clv_error *err)
 {
-	char name[PATH_ROOM];
-	if (!clv_file_name_expand(pattern, name, sizeof(name), err))
+	char second[PATH_ROOM];
+	if (!clv_file_name_expand(pattern, out, room, err))
 		return false;
-	snprintf(out, room, "%s", name);
 	if (claim(out) != -EEXIST) /* other errors are told by who opens it */
 		return true;
-	if (!with_pid(name, out, room))
-		return clv_error_set(err, "%s: the name is too long", name);
+	if (!clv_file_name_second(pattern, second, sizeof(second)))
+		return clv_error_set(err, "%s: the name is too long", pattern);
+	if (!clv_file_name_expand(second, out, room, err))
+		return false;
 	if (claim(out) == -EEXIST)
-		return clv_error_set(err, "%s and %s are there already, and are left alone", name, out);
+		return clv_error_set(err, "%s is there already, as is one without the process id, and is left alone", out);
 	return true;
 }
 

@@ -198,9 +198,11 @@ void clv_rings_forget(void)
 {
 	for (struct clv_ring *ring = registry.all, *next; ring; ring = next) {
 		next = ring->next;
-		unmap(ring);
+		if (ring != clv_ring_mine || !ring->busy) /* else a signal handler forked, and returns into it */
+			unmap(ring);
 	}
 	registry.all = NULL;
+	registry.count = 0;
 	registry.session = 0;
 	registry.writer = false;
 	clv_ring_mine = NULL;

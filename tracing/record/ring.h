@@ -22,7 +22,7 @@ struct clv_raw {
 	uint32_t stack;
 	uint32_t text_len;
 	uint16_t event;
-	int16_t device;
+	int32_t device;
 };
 
 union clv_slot {

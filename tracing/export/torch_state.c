@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+#include "torch_state.h"
+
+#include "../../src/base/torch_sizes.h"
+#include "../map.h"
+#include "segments.h"
+
+#include <stdlib.h>
+
+/* A block that is or was there. */
+struct piece {
+	uint64_t addr, end; /* rounded up */
+	uint64_t requested;
+	uint32_t stream, stack;
+	uint8_t state; /* enum clv_block_state */
+};
+
+struct maker {
+	const struct clv_history *h;
+	struct clv_segments segments;
+	struct clv_map outside_index; /* address to number in `outside` */
+	struct piece *outside;        /* the largest block at each address outside of the segments */
+	size_t outside_count, outside_cap;
+	uint32_t *made_by; /* of each block: its ALLOC event; of the initial ones: unused */
+	uint8_t *states;   /* of each block, as far as the events were read */
+	struct piece *live;
+	size_t live_count, live_cap;
+};
+
+static uint64_t end_of(uint64_t addr, uint64_t size)
+{
+	return clv_min_u64(addr + clv_align_up(size, CLV_GRAIN), INT64_MAX); /* importers see to addr + size */
+}
+
+static bool note_outside(struct maker *m, struct piece p)
+{
+	const struct clv_segment_range *known = clv_segments_find(&m->segments, p.addr);
+	if (known && known->end >= p.end)
+		return true;
+	struct clv_map_slot *slot = clv_map_slot(&m->outside_index, p.addr);
+	if (!slot)
+		return false;
+	if (slot->value != CLV_MAP_NONE) {
+		struct piece *o = &m->outside[slot->value];
+		o->end = clv_max_u64(o->end, p.end);
+		return true;
+	}
+	slot->value = (uint32_t)m->outside_count; /* fewer than events */
+	if (!clv_mem_reserve(&m->outside, &m->outside_cap, m->outside_count + 1, sizeof(*m->outside)))
+		return false;
+	m->outside[m->outside_count++] = p;
+	return true;
+}
+
+static struct piece initial_piece(const struct clv_initial_block *b)
+{
+	return (struct piece){
+		.addr = b->addr, .end = end_of(b->addr, b->size), .requested = b->size, .stream = b->stream};
+}
+
+static struct piece event_piece(const struct clv_event_record *e)
+{
+	return (struct piece){.addr = e->addr,
+			      .end = end_of(e->addr, e->size),
+			      .requested = e->size,
+			      .stream = e->stream,
+			      .stack = e->stack};
+}
+
+static bool follow(struct maker *m)
+{
+	const struct clv_history *h = m->h;
+	for (uint32_t i = 0; i < h->initial_count; i++) {
+		m->states[i] = CLV_BLOCK_ACTIVE;
+		if (!note_outside(m, initial_piece(&h->initial[i])))
+			return false;
+	}
+	for (uint32_t i = 0; i < h->event_count; i++) {
+		const struct clv_event_record *e = &h->events[i];
+		if (!clv_segments_step(&m->segments, e, false))
+			return false;
+		if (e->block == CLV_NO_BLOCK)
+			continue;
+		if (e->action == CLV_ACTION_ALLOC) {
+			m->made_by[e->block] = i;
+			m->states[e->block] = CLV_BLOCK_ACTIVE;
+			if (!note_outside(m, event_piece(e)))
+				return false;
+		} else {
+			m->states[e->block] =
+				e->action == CLV_ACTION_FREE_REQUESTED ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE;
+		}
+	}
+	return true;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static void sort(struct piece *pieces, size_t count)
+{
+	if (count > 1)
+		qsort(pieces, count, sizeof(*pieces), by_address);
+}
+
+/* Segments of the ranges that lie outside, as far as no known one is there at the end. */
+static bool add_outside(struct maker *m)
+{
+	sort(m->outside, m->outside_count);
+	for (size_t i = 0, next; i < m->outside_count; i = next) {
+		struct clv_segment_range r = {m->outside[i].addr, m->outside[i].end, m->outside[i].stream, false};
+		for (next = i + 1; next < m->outside_count && m->outside[next].addr <= r.end; next++)
+			r.end = clv_max_u64(r.end, m->outside[next].end);
+		if (!clv_segments_add(&m->segments, r))
+			return false;
+	}
+	return true;
+}
+
+static bool collect_live(struct maker *m)
+{
+	for (uint32_t b = 0; b < m->h->block_count; b++) {
+		if (m->states[b] == CLV_BLOCK_INACTIVE)
+			continue;
+		struct piece p = b < m->h->initial_count ? initial_piece(&m->h->initial[b])
+							 : event_piece(&m->h->events[m->made_by[b]]);
+		p.state = m->states[b];
+		if (!clv_mem_reserve(&m->live, &m->live_cap, m->live_count + 1, sizeof(*m->live)))
+			return false;
+		m->live[m->live_count++] = p;
+	}
+	sort(m->live, m->live_count);
+	return true;
+}
+
+static void add_block(struct clv_torch_state *s, struct clv_block_record b)
+{
+	if (!b.size)
+		return;
+	s->blocks[s->block_count++] = b;
+	s->segments[s->segment_count].blocks++;
+}
+
+static bool fill(struct maker *m, struct clv_torch_state *s)
+{
+	size_t next = 0;
+	s->segments = clv_mem_realloc(NULL, m->segments.count + 1, sizeof(*s->segments));
+	s->blocks = clv_mem_realloc(NULL, m->segments.count + 2 * m->live_count + 1, sizeof(*s->blocks));
+	if (!s->segments || !s->blocks)
+		return false;
+	for (size_t i = 0; i < m->segments.count; i++) {
+		const struct clv_segment_range *r = &m->segments.at[i];
+		uint64_t at = r->addr;
+		s->segments[s->segment_count] = (struct clv_segment_record){
+			.addr = r->addr,
+			.size = r->end - r->addr,
+			.stream = r->stream,
+			.small = r->end - r->addr <= CLV_TORCH_SMALL_SEGMENT,
+			.expandable = r->expandable,
+			.first_block = s->block_count,
+		};
+		while (next < m->live_count && m->live[next].addr < r->addr)
+			next++; /* in no segment */
+		for (; next < m->live_count && m->live[next].addr < r->end; next++) {
+			const struct piece *p = &m->live[next];
+			uint64_t end = clv_min_u64(p->end, r->end);
+			if (next + 1 < m->live_count)
+				end = clv_min_u64(end, m->live[next + 1].addr);
+			add_block(s, (struct clv_block_record){
+					     .addr = at, .size = p->addr - at, .state = CLV_BLOCK_INACTIVE});
+			add_block(s, (struct clv_block_record){.addr = p->addr,
+							       .size = end - p->addr,
+							       .requested = clv_min_u64(p->requested, end - p->addr),
+							       .stack = p->stack,
+							       .state = p->state});
+			at = end;
+		}
+		add_block(s, (struct clv_block_record){.addr = at, .size = r->end - at, .state = CLV_BLOCK_INACTIVE});
+		s->segment_count++;
+	}
+	return true;
+}
+
+bool clv_torch_state_make(struct clv_torch_state *s, const struct clv_history *h)
+{
+	struct maker m = {.h = h};
+	*s = (struct clv_torch_state){0};
+	m.made_by = clv_mem_realloc(NULL, h->block_count + 1u, sizeof(*m.made_by));
+	m.states = clv_mem_zalloc(h->block_count + 1u, sizeof(*m.states));
+	bool ok = m.made_by && m.states && follow(&m) && add_outside(&m) && collect_live(&m) && fill(&m, s);
+	clv_segments_free(&m.segments);
+	clv_map_free(&m.outside_index);
+	clv_mem_free(m.outside);
+	clv_mem_free(m.made_by);
+	clv_mem_free(m.states);
+	clv_mem_free(m.live);
+	if (!ok)
+		clv_torch_state_free(s);
+	return ok;
+}
+
+void clv_torch_state_free(struct clv_torch_state *s)
+{
+	clv_mem_free(s->segments);
+	clv_mem_free(s->blocks);
+	*s = (struct clv_torch_state){0};
+}
