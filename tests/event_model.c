@@ -49,7 +49,8 @@ static bool covers(const struct event_spans *s, uint64_t addr, uint64_t size)
 
 static void add(struct event_spans *s, struct event_span span, const char *what)
 {
-	MUST(span.size && !overlaps(s, span.addr, span.size), "%s at %#" PRIx64 ", where one is already", what, span.addr);
+	MUST(span.size && !overlaps(s, span.addr, span.size), "%s at %#" PRIx64 ", where one is already", what,
+	     span.addr);
 	if (s->count == s->room) {
 		s->room = s->room ? s->room * 2 : 256;
 		s->at = realloc(s->at, s->room * sizeof(s->at[0]));
@@ -82,8 +83,8 @@ static bool is_free(const struct event_model *m, uint64_t addr, uint64_t size)
 
 static struct event_frame *frame_of(struct event_model *m, const struct clv_observed *w)
 {
-	MUST(w->a < m->frame_room && m->frames[w->a].size == w->size, "%s of frame %" PRIu64 ", which is none of %" PRIu64 " bytes",
-	     clv_event_name(w->event), w->a, w->size);
+	MUST(w->a < m->frame_room && m->frames[w->a].size == w->size,
+	     "%s of frame %" PRIu64 ", which is none of %" PRIu64 " bytes", clv_event_name(w->event), w->a, w->size);
 	return &m->frames[w->a];
 }
 
@@ -128,8 +129,8 @@ static void frame_unmap(struct event_model *m, const struct clv_observed *w)
 	bool home = f->home == w->addr;
 	MUST(!home || is_free(m, w->addr, w->size), "frame %" PRIu64 " is unmapped while it is in use", w->a);
 	struct event_span span = take(home ? &m->homes : &m->others, w->addr, "a mapping that ends");
-	MUST(span.what == w->a && span.size == w->size && f->mappings, "the mapping at %#" PRIx64 " is of frame %" PRIu64, w->addr,
-	     span.what);
+	MUST(span.what == w->a && span.size == w->size && f->mappings,
+	     "the mapping at %#" PRIx64 " is of frame %" PRIu64, w->addr, span.what);
 	f->mappings--;
 	if (home)
 		f->home = 0;
@@ -145,7 +146,8 @@ static void frame_release(struct event_model *m, const struct clv_observed *w)
 
 static void alloc(struct event_model *m, const struct clv_observed *w)
 {
-	MUST(w->size && w->size <= w->a && w->addr % CLV_GRAIN == 0, "a block of %" PRIu64 " bytes that takes %" PRIu64, w->size, w->a);
+	MUST(w->size && w->size <= w->a && w->addr % CLV_GRAIN == 0, "a block of %" PRIu64 " bytes that takes %" PRIu64,
+	     w->size, w->a);
 	MUST(is_free(m, w->addr, w->a), "a block at %#" PRIx64 " that is not free memory", w->addr);
 	add(&m->live, (struct event_span){w->addr, w->a, w->size, w->stream.id}, "a block");
 	m->live_bytes += clv_align_up(w->size, CLV_GRAIN);
@@ -156,8 +158,8 @@ static void free_block(struct event_model *m, const struct clv_observed *w)
 	struct event_span b = take(&m->live, w->addr, "a free");
 	MUST(b.what == w->size, "a free of %" PRIu64 " bytes of a block of %" PRIu64, w->size, b.what);
 	/* or of a stream that is gone */
-	MUST(b.stream == w->other.id || w->other.id == CLEAVE_STREAM_ANY.id, "a block of stream %" PRIu64 ", not %" PRIu64, b.stream,
-	     w->other.id);
+	MUST(b.stream == w->other.id || w->other.id == CLEAVE_STREAM_ANY.id,
+	     "a block of stream %" PRIu64 ", not %" PRIu64, b.stream, w->other.id);
 	m->live_bytes -= clv_align_up(w->size, CLV_GRAIN);
 }
 
@@ -165,9 +167,11 @@ static void request_failed(struct event_model *m, const struct clv_observed *w)
 {
 	uint64_t live, held;
 	MUST(w->a == m->last_failure + 1, "failure %" PRIu64 " after %" PRIu64, w->a, m->last_failure);
-	MUST(w->text && sscanf(w->text, "live=%" SCNu64 " held=%" SCNu64, &live, &held) == 2, "a failure without its state");
-	MUST(live == m->live_bytes && held == m->held, "a failure at live %" PRIu64 " and held %" PRIu64 ", not %" PRIu64 " and %" PRIu64,
-	     live, held, m->live_bytes, m->held);
+	MUST(w->text && sscanf(w->text, "live=%" SCNu64 " held=%" SCNu64, &live, &held) == 2,
+	     "a failure without its state");
+	MUST(live == m->live_bytes && held == m->held,
+	     "a failure at live %" PRIu64 " and held %" PRIu64 ", not %" PRIu64 " and %" PRIu64, live, held,
+	     m->live_bytes, m->held);
 	m->last_failure = w->a;
 }
 
@@ -176,15 +180,30 @@ void event_model_tell(struct event_model *m, const struct clv_observed *w)
 	MUST(w->event < CLV_EVENT_COUNT, "an event of number %d", (int)w->event);
 	m->counts[w->event]++;
 	switch (w->event) {
-	case CLV_EVENT_ALLOC: alloc(m, w); break;
-	case CLV_EVENT_FREE: free_block(m, w); break;
-	case CLV_EVENT_FAIL: request_failed(m, w); break;
-	case CLV_EVENT_FRAME_CREATE: frame_create(m, w); break;
-	case CLV_EVENT_FRAME_MAP: frame_map(m, w); break;
-	case CLV_EVENT_FRAME_UNMAP: frame_unmap(m, w); break;
-	case CLV_EVENT_FRAME_RELEASE: frame_release(m, w); break;
+	case CLV_EVENT_ALLOC:
+		alloc(m, w);
+		break;
+	case CLV_EVENT_FREE:
+		free_block(m, w);
+		break;
+	case CLV_EVENT_FAIL:
+		request_failed(m, w);
+		break;
+	case CLV_EVENT_FRAME_CREATE:
+		frame_create(m, w);
+		break;
+	case CLV_EVENT_FRAME_MAP:
+		frame_map(m, w);
+		break;
+	case CLV_EVENT_FRAME_UNMAP:
+		frame_unmap(m, w);
+		break;
+	case CLV_EVENT_FRAME_RELEASE:
+		frame_release(m, w);
+		break;
 	case CLV_EVENT_CUT:
-		MUST(w->a <= w->addr && w->addr + w->size <= w->a + w->b && w->size < w->b, "a cut that is no part of its hole");
+		MUST(w->a <= w->addr && w->addr + w->size <= w->a + w->b && w->size < w->b,
+		     "a cut that is no part of its hole");
 		MUST(is_free(m, w->a, w->b), "a cut of %#" PRIx64 ", which is no hole", w->a);
 		break;
 	case CLV_EVENT_MERGE:
@@ -266,11 +285,13 @@ static void compare_blocks(const struct event_model *m, cleave_heap *heap, int d
 		size_t k = after(&m->live, b->address);
 		MUST(k < m->live.count && m->live.at[k].addr == b->address && m->live.at[k].size == b->bytes &&
 			     m->live.at[k].what == b->requested,
-		     "the block at %#" PRIx64 " of %" PRIu64 " bytes is not live by the events", b->address, b->requested);
+		     "the block at %#" PRIx64 " of %" PRIu64 " bytes is not live by the events", b->address,
+		     b->requested);
 	}
 	free(list);
 	MUST(live == m->live.count, "%zu live blocks, by the events %zu", live, m->live.count);
-	MUST(bytes == m->homes.bytes, "blocks and holes tile %" PRIu64 " bytes, frames have %" PRIu64, bytes, m->homes.bytes);
+	MUST(bytes == m->homes.bytes, "blocks and holes tile %" PRIu64 " bytes, frames have %" PRIu64, bytes,
+	     m->homes.bytes);
 }
 
 #define SAME(of_heap, of_events)                                                                                       \

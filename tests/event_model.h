@@ -31,7 +31,7 @@ struct event_model {
 	struct event_spans held_back; /* for reservations */
 	struct event_frame {
 		uint64_t size, home, mappings; /* size 0: it is none (any more) */
-	} *frames;
+	} * frames;
 	size_t frame_room;
 	uint64_t held, live_bytes; /* live_bytes: requested, each rounded up to 512 B */
 	uint64_t counts[CLV_EVENT_COUNT];

@@ -97,4 +97,23 @@ START_TEST(room)
 }
 END_TEST
 
-CHECK_MAIN("file_name", names, ranks, refused, room)
+/* The name of a further process has its id, and keeps the end by which a trace is known. */
+START_TEST(second)
+{
+	static const char *const cases[][2] = {{"a.clv", "a.%p.clv"},
+					       {"a", "a.%p.clv"},
+					       {"/x.clv/b.trace", "/x.clv/b.trace.%p.clv"},
+					       {"%r%%.clv", "%r%%.%p.clv"},
+					       {".clv", ".clv.%p.clv"}};
+	char name[64];
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		ck_assert(clv_file_name_second(cases[i][0], name, sizeof(name)));
+		ck_assert_str_eq(name, cases[i][1]);
+		ck_assert(clv_file_name_check(name, NULL));
+	}
+	ck_assert(clv_file_name_second("a", name, 9));
+	ck_assert(!clv_file_name_second("a", name, 8));
+}
+END_TEST
+
+CHECK_MAIN("file_name", names, ranks, refused, room, second)

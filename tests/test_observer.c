@@ -42,7 +42,8 @@ static void close_rig(void)
 
 static void at_random(uint64_t seed, const char *settings, bool manual)
 {
-	open_rig(&(struct rig_config){.seed = seed, .settings = settings, .capacity = 192 * CLV_MIB, .streams = 4, .manual = manual});
+	open_rig(&(struct rig_config){
+		.seed = seed, .settings = settings, .capacity = 192 * CLV_MIB, .streams = 4, .manual = manual});
 	for (int i = 0; i < 4000; i++) {
 		rig_step(&r, 96 * CLV_MIB);
 		compare();
@@ -69,11 +70,12 @@ END_TEST
 
 START_TEST(reservations)
 {
-	open_rig(&(struct rig_config){.seed = 5,
-				      .settings = "reserve:3MiB*8,reserve:6MiB*4+class+hard,reserve:1MiB*4+after=10+uses=40",
-				      .capacity = 192 * CLV_MIB,
-				      .streams = 3,
-				      .faults_expected = true /* for what is held back */});
+	open_rig(&(struct rig_config){
+		.seed = 5,
+		.settings = "reserve:3MiB*8,reserve:6MiB*4+class+hard,reserve:1MiB*4+after=10+uses=40",
+		.capacity = 192 * CLV_MIB,
+		.streams = 3,
+		.faults_expected = true /* for what is held back */});
 	for (int i = 0; i < 4000; i++) {
 		if (i % 7 == 0 && r.count < 300)
 			rig_alloc(&r, 1 + (unsigned)i % 3, i % 2 ? 3 * CLV_MIB : i % 4 ? 5 * CLV_MIB : CLV_MIB);
@@ -103,7 +105,8 @@ END_TEST
 START_TEST(calls_fail)
 {
 	for (uint64_t seed = 10; seed < 13; seed++) {
-		open_rig(&(struct rig_config){.seed = seed, .capacity = 128 * CLV_MIB, .streams = 3, .faults_expected = true});
+		open_rig(&(struct rig_config){
+			.seed = seed, .capacity = 128 * CLV_MIB, .streams = 3, .faults_expected = true});
 		struct clv_fault_config faults = {.seed = seed};
 		for (int c = 0; c < CLV_CALL_COUNT; c++)
 			faults.chance_per_million[c] = 60000;
@@ -243,7 +246,7 @@ END_TEST
 
 static struct {
 	struct clv_observer observer;
-	_Atomic uint64_t pages[PAGES]; /* found by hash */
+	_Atomic uint64_t pages[PAGES];              /* found by hash */
 	_Atomic bool live[PAGES][PAGE / CLV_GRAIN]; /* a block begins there */
 	_Atomic uint64_t wrong, allocs, frees;
 } shared;
@@ -289,7 +292,8 @@ static void *work(void *arg)
 	cleave_stream s = {1 + number % 2, 0x100 + number % 2};
 	for (int i = 0; i < ROUNDS; i++) {
 		cleave_ptr p = 0;
-		uint64_t size = clv_rng_below(&g, 10) ? clv_rng_range(&g, 1, 4096) : clv_rng_range(&g, 1, 100) * CLV_KIB;
+		uint64_t size =
+			clv_rng_below(&g, 10) ? clv_rng_range(&g, 1, 4096) : clv_rng_range(&g, 1, 100) * CLV_KIB;
 		if (clv_rng_below(&g, 3))
 			cleave_alloc(heap, 0, s, size, &p);
 		p = atomic_exchange(&exchange.at[clv_rng_below(&g, CLV_ARRAY_LEN(exchange.at))], p);

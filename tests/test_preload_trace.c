@@ -31,8 +31,10 @@ static struct cli_result sh(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	snprintf(line, sizeof(line), "GPU='%s' PRELOAD='%s' FIRST='%s'; export LD_LIBRARY_PATH='%s' ASAN_OPTIONS=detect_leaks=0; %s",
-		 need("CLEAVE_PROGRAMS"), need("CLEAVE_PRELOAD"), need("CLEAVE_PRELOAD_FIRST"), need("CLEAVE_FAKE_CUDA"), text);
+	snprintf(line, sizeof(line),
+		 "GPU='%s' PRELOAD='%s' FIRST='%s'; export LD_LIBRARY_PATH='%s' ASAN_OPTIONS=detect_leaks=0; %s",
+		 need("CLEAVE_PROGRAMS"), need("CLEAVE_PRELOAD"), need("CLEAVE_PRELOAD_FIRST"),
+		 need("CLEAVE_FAKE_CUDA"), text);
 	return cli_shell(line);
 }
 
@@ -157,7 +159,8 @@ static bool starts(const char *text, const char *with)
 static enum clv_event kind_of(const struct account *a, bool observed)
 {
 	bool addresses = starts(a->name, "cuMemAddress");
-	bool host = strstr(a->name, "Host"), frame = !strcmp(a->name, "cuMemCreate") || !strcmp(a->name, "cuMemRelease");
+	bool host = strstr(a->name, "Host"),
+	     frame = !strcmp(a->name, "cuMemCreate") || !strcmp(a->name, "cuMemRelease");
 	if (addresses)
 		return a->sign == '+' ? CLV_EVENT_DRIVER_ADDRESSES : CLV_EVENT_DRIVER_ADDRESSES_FREE;
 	if (!strcmp(a->name, "cuMemMap"))
@@ -189,13 +192,14 @@ static void same_as_account(struct trace *r, const char *out, bool observed)
 		ck_assert_msg(at < count, "the record has more than the program has done: %s", clv_event_name(w.event));
 		struct account *a = &all[at++];
 		enum clv_event kind = kind_of(a, observed);
-		ck_assert_msg(w.event == kind, "%zu: %c %s is %s, not %s", at, a->sign, a->name, clv_event_name(w.event),
-			      clv_event_name(kind));
+		ck_assert_msg(w.event == kind, "%zu: %c %s is %s, not %s", at, a->sign, a->name,
+			      clv_event_name(w.event), clv_event_name(kind));
 		if (a->sign != '!')
-			ck_assert_msg(w.addr == a->key, "%zu: %c %s: %" PRIx64 ", not %" PRIx64, at, a->sign, a->name, w.addr, a->key);
+			ck_assert_msg(w.addr == a->key, "%zu: %c %s: %" PRIx64 ", not %" PRIx64, at, a->sign, a->name,
+				      w.addr, a->key);
 		if (a->sign != '-')
-			ck_assert_msg(w.size == a->size, "%zu: %c %s: %" PRIu64 " bytes, not %" PRIu64, at, a->sign, a->name, w.size,
-				      a->size);
+			ck_assert_msg(w.size == a->size, "%zu: %c %s: %" PRIu64 " bytes, not %" PRIu64, at, a->sign,
+				      a->name, w.size, a->size);
 		if (a->sign != '!' && kind != CLV_EVENT_ALLOC && kind != CLV_EVENT_FREE)
 			ck_assert_str_eq(w.text, a->name);
 	}
@@ -243,14 +247,17 @@ START_TEST(observing_changes_nothing)
 		for (int k = 0; k < 2; k++) {
 			const char *how = k ? "linked-ptds" : "proc";
 			struct cli_result none = sh("LD_PRELOAD=$FIRST exec $GPU/gpu-%s %s", programs[i], how);
-			struct cli_result with = sh("rm -f *.clv; LD_PRELOAD=$PRELOAD CLEAVE_CONF=observe,trace:o.clv exec $GPU/gpu-%s %s",
-						    programs[i], how);
+			struct cli_result with = sh(
+				"rm -f *.clv; LD_PRELOAD=$PRELOAD CLEAVE_CONF=observe,trace:o.clv exec $GPU/gpu-%s %s",
+				programs[i], how);
 			ck_assert_msg(with.status == none.status && !strcmp(with.out, none.out),
-				      "%s %s: status %d, not %d, and says\n%s\nnot\n%s\n%s", programs[i], how, with.status, none.status,
-				      with.out, none.out, with.err);
+				      "%s %s: status %d, not %d, and says\n%s\nnot\n%s\n%s", programs[i], how,
+				      with.status, none.status, with.out, none.out, with.err);
 			struct trace t = open_trace("o.clv");
-			bool ends_at_once = !strcmp(programs[i], "fork"); /* by _exit(), the first that uses the device */
-			ck_assert_msg(t.h->alloc_count > 0 || ends_at_once, "%s %s: nothing is recorded", programs[i], how);
+			bool ends_at_once =
+				!strcmp(programs[i], "fork"); /* by _exit(), the first that uses the device */
+			ck_assert_msg(t.h->alloc_count > 0 || ends_at_once, "%s %s: nothing is recorded", programs[i],
+				      how);
 			clv_trace_free(t.t);
 		}
 }
@@ -268,11 +275,13 @@ START_TEST(served)
 	size_t count = read_account(r.out, all, ACCOUNTS);
 	uint64_t pools = 0, frees = 0, driver = 0, driver_frees = 0;
 	for (size_t i = 0; i < count; i++) {
-		bool pool = !strcmp(all[i].name, "cuMemAllocAsync"), from = !strcmp(all[i].name, "cuMemAllocFromPoolAsync");
+		bool pool = !strcmp(all[i].name, "cuMemAllocAsync"),
+		     from = !strcmp(all[i].name, "cuMemAllocFromPoolAsync");
 		pools += all[i].sign == '+' && pool;
 		driver += kind_of(&all[i], false) == CLV_EVENT_DRIVER_ALLOC && !pool;
 		frees += all[i].sign == '-' && !strcmp(all[i].name, "cuMemFreeAsync");
-		driver_frees += kind_of(&all[i], false) == CLV_EVENT_DRIVER_FREE && strcmp(all[i].name, "cuMemFreeAsync");
+		driver_frees +=
+			kind_of(&all[i], false) == CLV_EVENT_DRIVER_FREE && strcmp(all[i].name, "cuMemFreeAsync");
 		frees -= from; /* whose free is the driver's, too */
 		driver_frees += from;
 	}
@@ -300,7 +309,8 @@ END_TEST
 START_TEST(programs_with_threads)
 {
 	struct cli_result none = sh("LD_PRELOAD=$PRELOAD exec $GPU/gpu-threads proc");
-	struct cli_result r = sh("LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:t.clv,stacks:native exec $GPU/gpu-threads proc");
+	struct cli_result r =
+		sh("LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:t.clv,stacks:native exec $GPU/gpu-threads proc");
 	ck_assert_msg(r.status == 0 && !strcmp(r.out, none.out), "%s%s", r.out, r.err);
 	struct event_model m = check_heap("t.clv", 0);
 	ck_assert_uint_gt(m.counts[CLV_EVENT_ALLOC], 100);
@@ -327,8 +337,9 @@ static unsigned traces_here(void)
 START_TEST(processes)
 {
 	/* a shell, and programs that know nothing of CUDA, make no file */
-	struct cli_result r = sh("export LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:p.clv; sh -c 'echo a; (exit 3)'; "
-				 "command -v git >/dev/null && git --version >/dev/null; $GPU/quiet; unset LD_PRELOAD; ls");
+	struct cli_result r =
+		sh("export LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:p.clv; sh -c 'echo a; (exit 3)'; "
+		   "command -v git >/dev/null && git --version >/dev/null; $GPU/quiet; unset LD_PRELOAD; ls");
 	ck_assert_msg(!strstr(r.out, ".clv"), "%s", r.out);
 	ck_assert_msg(!strstr(r.err, "cleave"), "%s", r.err);
 	/* two programs of one shell: a file each */
@@ -355,7 +366,8 @@ END_TEST
 
 START_TEST(killed)
 {
-	struct cli_result r = sh("LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:k.clv,trace_flush:0.05 $GPU/gpu-trace proc kill; echo status $?");
+	struct cli_result r = sh(
+		"LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:k.clv,trace_flush:0.05 $GPU/gpu-trace proc kill; echo status $?");
 	ck_assert_msg(strstr(r.out, "status 137"), "%s%s", r.out, r.err);
 	struct event_model m = check_heap("k.clv", 1); /* all of it is there, and what was live */
 	const char *left = strstr(r.out, "left ");
@@ -392,8 +404,9 @@ END_TEST
 
 START_TEST(by_the_command)
 {
-	struct cli_result r = sh("LIB='%s'; CLEAVE_CONF=stacks:off " RUN "--trace 'a b.clv' -- $GPU/gpu-trace proc work",
-				 need("CLEAVE_PRELOAD_LIBRARY"));
+	struct cli_result r =
+		sh("LIB='%s'; CLEAVE_CONF=stacks:off " RUN "--trace 'a b.clv' -- $GPU/gpu-trace proc work",
+		   need("CLEAVE_PRELOAD_LIBRARY"));
 	if (*need("CLEAVE_PRELOAD_FIRST"))
 		return; /* a sanitizer's library would have to be first */
 	ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
@@ -401,7 +414,8 @@ START_TEST(by_the_command)
 	struct event_model m = check_heap("a b.clv", 0);
 	event_model_close(&m);
 	/* once more: the trace from before goes, and the file is this one's */
-	r = sh("LIB='%s'; mv 'a b.clv' old; cp old 'a b.clv'; cd /; " RUN "--observe --trace \"$OLDPWD/a b.clv\" -- $GPU/gpu-trace proc work",
+	r = sh("LIB='%s'; mv 'a b.clv' old; cp old 'a b.clv'; cd /; " RUN
+	       "--observe --trace \"$OLDPWD/a b.clv\" -- $GPU/gpu-trace proc work",
 	       need("CLEAVE_PRELOAD_LIBRARY"));
 	ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
 	struct trace t = open_trace("a b.clv");
@@ -409,14 +423,42 @@ START_TEST(by_the_command)
 	clv_trace_free(t.t);
 	ck_assert_uint_eq(traces_here(), 1);
 	/* the status is the program's */
-	r = sh("LIB='%s'; " RUN "--trace c.clv -- $GPU/gpu-trace proc kill; echo status $?", need("CLEAVE_PRELOAD_LIBRARY"));
+	r = sh("LIB='%s'; " RUN "--trace c.clv -- $GPU/gpu-trace proc kill; echo status $?",
+	       need("CLEAVE_PRELOAD_LIBRARY"));
 	ck_assert_msg(strstr(r.out, "status 137"), "%s", r.out);
+}
+END_TEST
+
+/* The report is of all processes, and what ends is what the program ended with. */
+START_TEST(reported)
+{
+	if (*need("CLEAVE_PRELOAD_FIRST"))
+		return;
+	struct cli_result r = sh("LIB='%s'; echo stale >r.7.clv; touch -d 2020-01-01 r.7.clv; " RUN
+				 "--report r.html -- sh -c \"$GPU/gpu-pool proc & $GPU/gpu-pool proc; wait; exit 9\"",
+				 need("CLEAVE_PRELOAD_LIBRARY"));
+	ck_assert_msg(r.status == 9, "status %d\n%s", r.status, r.err);
+	ck_assert_msg(!strstr(r.out, "device 0"), "%s", r.out); /* stdout is the program's */
+	ck_assert_uint_eq(traces_here(), 3);
+	ck_assert_msg(strstr(r.err, "recording into /") && strstr(r.err, "/r.clv; "), "%s", r.err);
+	if (cli_run("help", "report", NULL).status) {
+		ck_assert_msg(strstr(r.err, "this version has no `cleave report`; the trace is /"), "%s", r.err);
+		return;
+	}
+	ck_assert_msg(strstr(r.err, "cleave run: the report is r.html"), "%s", r.err);
+	ck_assert_int_eq(access(cli_path("r.html"), R_OK), 0);
+	ck_assert_msg(strstr(r.err, "/r.clv, device 0") && !strstr(r.err, "r.7.clv"), "%s", r.err);
+	const char *first = strstr(r.err, ".clv, device 0");
+	ck_assert_ptr_nonnull(strstr(first + 1, ".clv, device 0"));
 }
 END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {observed,  observing_changes_nothing, served,  programs_with_threads,
-				      processes, killed,                    no_room, by_the_command};
+	const TTest *const tests[] = {observed,  observing_changes_nothing,
+				      served,    programs_with_threads,
+				      processes, killed,
+				      no_room,   by_the_command,
+				      reported};
 	return cli_suite("preload_trace", tests, CLV_ARRAY_LEN(tests));
 }

@@ -3,9 +3,10 @@
  * The recorder when things go wrong or many do it at once: threads, full buffers, disks that are full or slow, size limits,
  * forks, and processes that are killed.
  */
+#include "../src/host/meta.h"
 #include "../tracing/memory.h"
 #include "../tracing/record/record_file.h"
-#include "record_rig.h"
+#include "record_model.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,75 +32,6 @@ static uint64_t seed(void)
 }
 
 /* ---- many threads ---- */
-
-#define SLOTS 256u /* addresses that threads share */
-
-/* The model: a block is allocated and freed as a heap would, under a lock that is let go of in between; so frees are told
- * before the address is another's. */
-static struct {
-	pthread_mutex_t lock;
-	bool taken[SLOTS];
-	_Atomic uint64_t events, checksum;
-} model = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Order does not matter to it. */
-static uint64_t digest(unsigned action, uint64_t addr, uint64_t size, uint64_t stream, int device)
-{
-	return clv_mix64(addr * 31 + size * 7 + stream * 3 + action + ((uint64_t)device << 50));
-}
-
-static void tell(enum clv_event event, int device, uint64_t stream, uint64_t addr, uint64_t size)
-{
-	rig_event(event, device, stream, addr, size);
-	atomic_fetch_add(&model.events, 1);
-	atomic_fetch_add(&model.checksum,
-			 digest(event == CLV_EVENT_ALLOC ? CLV_ACTION_ALLOC : CLV_ACTION_FREE_COMPLETED, addr, size,
-				stream, device));
-}
-
-struct worker {
-	pthread_t thread;
-	uint64_t seed;
-	unsigned rounds;
-};
-
-static void *work(void *arg)
-{
-	const struct worker *w = arg;
-	struct clv_rng rng = {.state = w->seed};
-	for (unsigned i = 0; i < w->rounds; i++) {
-		unsigned slot = (unsigned)clv_rng_below(&rng, SLOTS);
-		uint64_t addr = 0x7f0000000000 + slot * 0x100000, size = clv_rng_range(&rng, 1, 5000);
-		pthread_mutex_lock(&model.lock);
-		bool mine = !model.taken[slot];
-		model.taken[slot] = true;
-		pthread_mutex_unlock(&model.lock);
-		if (!mine)
-			continue;
-		tell(CLV_EVENT_ALLOC, (int)(slot % 3), w->seed, addr, size);
-		if (clv_rng_below(&rng, 8) == 0)
-			rig_mark("something");
-		tell(CLV_EVENT_FREE, (int)(slot % 3), w->seed, addr, size);
-		pthread_mutex_lock(&model.lock);
-		model.taken[slot] = false;
-		pthread_mutex_unlock(&model.lock);
-		if (clv_rng_below(&rng, 300) == 0)
-			usleep(100);
-	}
-	return NULL;
-}
-
-static void run_workers(unsigned count, unsigned rounds)
-{
-	struct worker workers[16];
-	ck_assert_uint_le(count, 16);
-	for (unsigned i = 0; i < count; i++) {
-		workers[i] = (struct worker){.seed = seed() * 100 + i, .rounds = rounds};
-		ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-	}
-	for (unsigned i = 0; i < count; i++)
-		pthread_join(workers[i].thread, NULL);
-}
 
 static void check_order(const struct clv_history *h, bool lost)
 {
@@ -131,7 +63,7 @@ static void check_model(const struct clv_trace *t, uint64_t marks_and_events)
 			if (e->flags & CLV_EVENT_LOST)
 				continue;
 			events++;
-			sum += digest(e->action, e->addr, e->size, t->streams[e->stream], h->device);
+			sum += model_digest(e->action, e->addr, e->size, t->streams[e->stream], h->device);
 		}
 	}
 	if (!lost) {
@@ -145,7 +77,7 @@ START_TEST(threads_at_once)
 {
 	rig_begin();
 	rig_open(&(struct clv_record_config){.flush_ms = 3, .buffer_bytes = 4 << 20});
-	run_workers(8, 4000);
+	run_workers(8, 4000, seed());
 	struct clv_record_stats stats;
 	clv_record_close();
 	clv_record_get_stats(&stats);
@@ -163,7 +95,7 @@ START_TEST(full_buffers)
 {
 	rig_begin();
 	rig_open(&(struct clv_record_config){.flush_ms = 100, .buffer_bytes = 1});
-	run_workers(4, 20000);
+	run_workers(4, 20000, seed());
 	clv_record_close();
 	struct clv_record_stats stats;
 	clv_record_get_stats(&stats);
@@ -395,6 +327,47 @@ START_TEST(closing_on_a_disk_that_hangs)
 }
 END_TEST
 
+/* Host memory runs out in the writer, at any of its allocations, and comes back: what is lost is counted. */
+START_TEST(no_host_memory)
+{
+	char text[32];
+	rig_begin();
+	for (uint64_t k = 1; k < 60; k++) {
+		struct clv_rng rng = {.state = seed() + k};
+		uint64_t put = 0, dropped, limit = k % 2 ? 0 : 1 << 16;
+		rig_open(&(struct clv_record_config){.flush_ms = 2, .limit_bytes = limit, .keep = 1000});
+		clv_meta_fail_after(k);
+		for (unsigned n = 0; n < 3000; n++, put += 2) {
+			rig_event(CLV_EVENT_ALLOC, n % 7 ? 0 : (int)clv_rng_below(&rng, 20), n % 40, 0x1000 * (n + 1),
+				  n + 1);
+			snprintf(text, sizeof(text), "mark %u", n);
+			rig_mark(text);
+			if (n % 1000 == 999)
+				clv_record_flush(20);
+		}
+		clv_meta_fail_after(0);
+		clv_record_close();
+		struct clv_record_stats stats;
+		clv_record_get_stats(&stats);
+		ck_assert_uint_eq(stats.events + stats.dropped, put);
+		uint64_t seen = 0;
+		for (uint64_t f = 0; f < stats.files; f++) {
+			char name[160];
+			snprintf(name, sizeof(name), f ? "%s.%llu" : "%s", rig_path, (unsigned long long)f);
+			struct clv_trace *t = rig_read(name);
+			rig_notes(t, CLV_EVENT_DROPPED, &dropped);
+			seen += dropped + rig_notes(t, CLV_EVENT_MARK, NULL);
+			seen += limit ? 0 : rig_events(t);
+			clv_trace_free(t);
+			unlink(name);
+		}
+		if (!limit) /* else files begin with what there is */
+			ck_assert_uint_eq(seen, put);
+	}
+	rig_end();
+}
+END_TEST
+
 /* ---- limits ---- */
 
 /* Each allocates and frees a block. */
@@ -500,7 +473,7 @@ START_TEST(rotation_under_load)
 	rig_begin();
 	rig_open(&(struct clv_record_config){
 		.limit_bytes = 1 << 16, .keep = 1000, .flush_ms = 1, .buffer_bytes = 8 << 20});
-	run_workers(6, 6000);
+	run_workers(6, 6000, seed());
 	clv_record_close();
 	struct clv_record_stats stats;
 	clv_record_get_stats(&stats);
@@ -765,5 +738,5 @@ END_TEST
 
 CHECK_MAIN("record_trouble", threads_at_once, full_buffers, threads_that_come_and_go, open_and_close_under_load,
 	   a_full_disk, a_disk_that_takes_a_part, a_disk_that_hangs, a_limit_of_the_system,
-	   closing_on_a_disk_that_hangs, rotation, rotation_under_load, a_limit_without_another_file,
+	   closing_on_a_disk_that_hangs, no_host_memory, rotation, rotation_under_load, a_limit_without_another_file,
 	   fork_without_follow, FOLLOW killed, one_file_for_two, exit_writes_the_end, cut_at_every_byte)

@@ -253,7 +253,7 @@ START_TEST(recordings)
 	struct clv_settings s;
 	struct clv_error err = {""};
 	static const char text[] = "stacks:native,stack_depth:8,stack_every:10,stack_above:1MiB,trace_limit:1GiB,trace_keep:4,"
-				   "trace_buffer:64KiB,trace_flush:0.25";
+				   "trace_buffer:64KiB,trace_flush:0.5";
 	ck_assert_msg(clv_settings_parse_record(&s, text, &err), "%s", err.text);
 	ck_assert_int_eq(s.stacks, CLV_STACKS_NATIVE);
 	ck_assert_uint_eq(s.stack_depth, 8);
@@ -262,7 +262,7 @@ START_TEST(recordings)
 	ck_assert_uint_eq(s.trace_limit, CLV_GIB);
 	ck_assert_uint_eq(s.trace_keep, 4);
 	ck_assert_uint_eq(s.trace_buffer, 64 * CLV_KIB);
-	ck_assert_uint_eq(s.trace_flush_ms, 250);
+	ck_assert_uint_eq(s.trace_flush_ms, 500);
 	same(for_program(text), s);
 	ck_assert(clv_settings_parse_record(&s, NULL, &err));
 	ck_assert_int_eq(s.stacks, CLV_STACKS_ALL);

@@ -17,12 +17,13 @@
 	X(ALLOC, "alloc", "a block; requested bytes; bytes that it takes; -")                                          \
 	X(FREE, "free", "a block; requested bytes; -; the stream that it was allocated on")                            \
 	X(FAIL, "fail", "free bytes of the device; requested bytes; the failure's number; bytes of the largest hole. The text: " \
-		"live, held, ... at this moment, as in cleave_failure: key=bytes with blanks between")                 \
+		"live, held, ... at this moment, as in cleave_failure: key=bytes with blanks between; of a driver's answer: " \
+		"call=NAME device=bytes")                                                                              \
 	/* of the heap: physical memory */                                                                             \
 	X(FRAME_CREATE, "frame_create", "where it is mapped, 0: nowhere; bytes; its number; -")                        \
 	X(FRAME_RELEASE, "frame_release", "where it was mapped; bytes; its number; -")                                 \
 	X(FRAME_MAP, "frame_map", "where it is mapped now; bytes; its number; the address that it has left, where its mapping " \
-		"stays until frame_unmap; 0: it leaves none, and cannot be used at the new one")                       \
+		"stays until frame_unmap; 0: none, the new one is beside it and serves no request")                    \
 	X(FRAME_UNMAP, "frame_unmap", "where it is mapped no more; bytes; its number; -")                              \
 	/* of the heap: how it is divided */                                                                           \
 	X(CUT, "cut", "the block that was cut off; its bytes; the hole's address before; the hole's bytes before")     \
@@ -32,7 +33,7 @@
 	X(RESERVE, "reserve", "-; bytes of a slot; slots; 1: hard")                                                    \
 	X(RESERVE_HOLD, "reserve_hold", "the memory; bytes of it; bytes of a slot; -")                                 \
 	X(RESERVE_SERVE, "reserve_serve", "the memory, which a request gets; bytes; bytes of a slot; -")               \
-	X(RESERVE_YIELD, "reserve_yield", "the memory, which is given up; bytes; bytes of a slot; 1: to avoid a failure") \
+	X(RESERVE_YIELD, "reserve_yield", "the memory, which is given up; bytes; bytes of a slot; 1: a request would have to wait or fail otherwise") \
 	X(RESERVE_END, "reserve_end", "-; bytes of a slot; requests that it served; requests that found nothing left") \
 	/* of the heap: what a request had to wait for */                                                              \
 	X(WAIT, "wait", "-; requested bytes; 0: the stream waits on the device, 1: the host waits; the stream waited for") \
@@ -41,7 +42,7 @@
 	 * the call's name */                                                                                          \
 	X(DRIVER_ALLOC, "driver_alloc", "the address or handle; bytes; -; -")                                          \
 	X(DRIVER_FREE, "driver_free", "the address or handle; bytes if known; -; -")                                   \
-	X(DRIVER_FAIL, "driver_fail", "free bytes of the device, if it is out of memory; bytes; the driver's error; -")                                               \
+	X(DRIVER_FAIL, "driver_fail", "free bytes of the device, if it is out of memory; bytes; the driver's error; -") \
 	/* of the user. The text is what the user said */                                                              \
 	X(MARK, "mark", "-; -; -; -")                                                                                  \
 	X(PHASE_BEGIN, "phase_begin", "-; -; -; -")                                                                    \

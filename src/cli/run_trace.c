@@ -31,8 +31,9 @@ static bool make_absolute(const char *file, char out[PATH_MAX], struct clv_error
 	if (*file != '/' && !getcwd(folder, sizeof(folder)))
 		return clv_error_set(err, "the working directory has no path: %s", strerror(errno));
 	if (*file != '/' && strchr(folder, '%'))
-		return clv_error_set(err, "the folder %s has a percent sign in its name; give the whole path, with %%%% for it",
-				     folder);
+		return clv_error_set(
+			err, "the folder %s has a percent sign in its name; give the whole path, with %%%% for it",
+			folder);
 	int n = snprintf(out, PATH_MAX, "%s%s%s", folder, *folder ? "/" : "", file);
 	if (n >= PATH_MAX || n >= (int)CLV_SETTING_FILE)
 		return clv_error_set(err, "%s: the whole path has more than %u characters", file, CLV_SETTING_FILE - 1);
@@ -150,7 +151,8 @@ static void report(const struct clv_run_trace *t)
 	int argc = 0;
 	const struct clv_command *c = clv_command_find(command);
 	if (!count) {
-		fprintf(stderr, "cleave run: there is nothing to report: no process has used the device under Cleave\n");
+		fprintf(stderr,
+			"cleave run: there is nothing to report: no process has used the device under Cleave\n");
 		return;
 	}
 	argv[argc++] = command;

@@ -17,7 +17,7 @@ struct clv_run_trace {
 	const char *file, *report;
 	bool observe;
 
-	char pattern[PATH_MAX];      /* of the first process's file, absolute; "": nothing is recorded */
+	char pattern[PATH_MAX];       /* of the first process's file, absolute; "": nothing is recorded */
 	char settings[PATH_MAX + 64]; /* for CLEAVE_CONF; "": none */
 	struct timespec begun;
 };

@@ -47,8 +47,8 @@ void clv_observer_tell_all(struct clv_arena *a)
 				 .a = e->linger.frame->number);
 	for (const struct clv_reservation *r = a->reserves ? a->reserves->first : NULL; r; r = r->next)
 		if (r->stats.ended == CLEAVE_RESERVATION_LASTS)
-			CLV_TELL(a, RESERVE, CLEAVE_STREAM_ANY, .size = r->size, .a = r->stats.count, .b = r->stats.hard,
-				 .text = r->stats.name);
+			CLV_TELL(a, RESERVE, CLEAVE_STREAM_ANY, .size = r->size, .a = r->stats.count,
+				 .b = r->stats.hard, .text = r->stats.name);
 	for (const struct clv_range *r = a->ranges; r; r = r->next)
 		for (const struct clv_extent *e = r->first; e; e = e->next)
 			tell_extent(a, e);

@@ -18,10 +18,10 @@
 struct clv_observed {
 	enum clv_event event;
 	int device;
-	cleave_stream stream; /* concerned; CLEAVE_STREAM_ANY: none, or that one */
-	cleave_stream other;  /* in place of `a` or `b`, where the list of events has a stream there */
+	cleave_stream stream;      /* concerned; CLEAVE_STREAM_ANY: none, or that one */
+	cleave_stream other;       /* in place of `a` or `b`, where the list of events has a stream there */
 	uint64_t addr, size, a, b; /* as the list of events says */
-	const char *text;     /* NULL: none; good during the call */
+	const char *text;          /* NULL: none; good during the call */
 };
 
 struct clv_observer {

@@ -126,7 +126,7 @@ struct clv_settings {
 	  "so many files of before are kept when a new one is begun; 0: recording ends at the limit")                  \
 	X(RECORD, trace_buffer, trace_buffer, SIZE, "", "0",                                                           \
 	  "bytes of each thread's buffer; what finds no room there is lost, and counted. 0: as much as is usual")      \
-	X(RECORD, trace_flush, trace_flush_ms, SECONDS, "", "1", "what has happened is in the file after so many seconds")
+	X(RECORD, trace_flush, trace_flush_ms, SECONDS, "", "0.25", "what has happened is in the file after so many seconds")
 
 enum clv_setting_reader {
 	CLV_READER_HEAP,

@@ -32,7 +32,8 @@ EXPORTED CUresult cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flag
 
 EXPORTED CUresult cuMemHostUnregister(void *ptr)
 {
-	struct clv_seen_item item = CLV_SEEN_FREES(.name = "cuMemHostUnregister", .kind = CLV_SEEN_HOST, .key = (uintptr_t)ptr);
+	struct clv_seen_item item =
+		CLV_SEEN_FREES(.name = "cuMemHostUnregister", .kind = CLV_SEEN_HOST, .key = (uintptr_t)ptr);
 	return clv_seen_freed(&item, CLV_PASS(cuMemHostUnregister, ptr));
 }
 
@@ -42,7 +43,8 @@ EXPORTED CUresult cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
 {
 	CUresult r;
 	RETRY(r, CLV_PASS(cuArrayCreate_v2, out, d));
-	CLV_SEEN_GOT(r, .name = "cuArrayCreate", .kind = CLV_SEEN_ARRAY, .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0);
+	CLV_SEEN_GOT(r, .name = "cuArrayCreate", .kind = CLV_SEEN_ARRAY,
+		     .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 	return r;
 }
 
@@ -50,7 +52,8 @@ EXPORTED CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR
 {
 	CUresult r;
 	RETRY(r, CLV_PASS(cuArray3DCreate_v2, out, d));
-	CLV_SEEN_GOT(r, .name = "cuArray3DCreate", .kind = CLV_SEEN_ARRAY, .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0);
+	CLV_SEEN_GOT(r, .name = "cuArray3DCreate", .kind = CLV_SEEN_ARRAY,
+		     .key = r == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 	return r;
 }
 
@@ -65,7 +68,8 @@ EXPORTED CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY
 
 EXPORTED CUresult cuArrayDestroy(CUarray array)
 {
-	struct clv_seen_item item = CLV_SEEN_FREES(.name = "cuArrayDestroy", .kind = CLV_SEEN_ARRAY, .key = (uintptr_t)array);
+	struct clv_seen_item item =
+		CLV_SEEN_FREES(.name = "cuArrayDestroy", .kind = CLV_SEEN_ARRAY, .key = (uintptr_t)array);
 	return clv_seen_freed(&item, CLV_PASS(cuArrayDestroy, array));
 }
 
@@ -86,8 +90,8 @@ EXPORTED CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	bool on_device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 	for (int step = 0; CLV_UNLIKELY(r == CUDA_ERROR_OUT_OF_MEMORY) && on_device && clv_trim_for_retry(&step);)
 		r = CLV_PASS(cuMemCreate, handle, size, prop, flags);
-	CLV_SEEN_GOT(r, .name = "cuMemCreate", .kind = CLV_SEEN_FRAME, .key = r == CUDA_SUCCESS ? *handle : 0, .size = size,
-		     .device = on_device ? prop->location.id : -1);
+	CLV_SEEN_GOT(r, .name = "cuMemCreate", .kind = CLV_SEEN_FRAME, .key = r == CUDA_SUCCESS ? *handle : 0,
+		     .size = size, .device = on_device ? prop->location.id : -1);
 	return r;
 }
 
@@ -113,7 +117,8 @@ EXPORTED CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return r;
 }
 
-EXPORTED CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align, CUdeviceptr addr, unsigned long long flags)
+EXPORTED CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align, CUdeviceptr addr,
+				      unsigned long long flags)
 {
 	CUresult r = CLV_PASS(cuMemAddressReserve, ptr, size, align, addr, flags);
 	CLV_SEEN_NOTE(r, CLV_EVENT_DRIVER_ADDRESSES, "cuMemAddressReserve", *ptr, size, 0);

@@ -362,7 +362,16 @@ void clv_seen_primary(CUdevice device, CUcontext context)
 
 CUcontext clv_seen_primary_of(CUdevice device)
 {
-	return device >= 0 && device < PRIMARIES ? atomic_load_explicit(&primaries[device], memory_order_relaxed) : NULL;
+	return device >= 0 && device < PRIMARIES ? atomic_load_explicit(&primaries[device], memory_order_relaxed)
+						 : NULL;
+}
+
+bool clv_seen_is_primary(CUcontext context)
+{
+	for (CUdevice d = 0; d < PRIMARIES; d++)
+		if (clv_seen_primary_of(d) == context)
+			return true;
+	return false;
 }
 
 void clv_seen_captures(int change)

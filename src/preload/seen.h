@@ -75,7 +75,8 @@ struct clv_seen_item {
 struct clv_seen_item clv_seen_frees_now(const struct clv_seen_call *call);
 void clv_seen_kept(const struct clv_seen_item *item);
 #define CLV_SEEN_FREES(...)                                                                                            \
-	(CLV_UNLIKELY(clv_seen()) ? clv_seen_frees_now(&(struct clv_seen_call){__VA_ARGS__}) : (struct clv_seen_item){NULL})
+	(CLV_UNLIKELY(clv_seen()) ? clv_seen_frees_now(&(struct clv_seen_call){__VA_ARGS__})                           \
+				  : (struct clv_seen_item){NULL})
 static inline CUresult clv_seen_freed(const struct clv_seen_item *item, CUresult result)
 {
 	if (CLV_UNLIKELY(item->name && result != CUDA_SUCCESS))
@@ -97,6 +98,7 @@ void clv_seen_context_goes(CUcontext context, const char *name);
 /* The primary context of a device, as the program has been told; NULL: it has not. */
 void clv_seen_primary(CUdevice device, CUcontext context);
 CUcontext clv_seen_primary_of(CUdevice device);
+bool clv_seen_is_primary(CUcontext context);
 
 /* A capture has begun (+1) or ended (-1). */
 void clv_seen_captures(int change);

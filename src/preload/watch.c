@@ -94,7 +94,8 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 		bool waited = finish(p, context);
 		context_goes(p, context, true, waited);
 	}
-	clv_seen_context_goes(context, "cuCtxDestroy");
+	if (!clv_seen_is_primary(context)) /* which the driver does not destroy so */
+		clv_seen_context_goes(context, "cuCtxDestroy");
 	return CLV_PASS(cuCtxDestroy_v2, context);
 }
 

@@ -59,7 +59,8 @@ static void pools(CUstream s[2])
 
 static void other_pool(CUstream s)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemoryPool pool;
 	CUdeviceptr p;
 	GPU(cu.cuMemPoolCreate(&pool, &props));
@@ -80,6 +81,9 @@ static void plain(void)
 	got("cuMemAllocPitch", q, pitch * 100);
 	GPU(cu.cuMemAllocManaged(&m, 80000, 1));
 	got("cuMemAllocManaged", m, 80000);
+	CUcontext primary;
+	GPU(cu.cuCtxGetCurrent(&primary));
+	GPU_TRUE(cu.cuCtxDestroy_v2(primary) != CUDA_SUCCESS); /* which takes nothing with it */
 	gave("cuMemFree", q);
 	GPU(cu.cuMemFree_v2(q));
 	gave("cuMemFree", p);
@@ -108,7 +112,8 @@ static void host(void)
 
 static void frames(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle h;
 	CUdeviceptr at;
 	size_t size = 4 << 20;

@@ -20,7 +20,7 @@
 struct clv_record_config {
 	const char *path;        /* a pattern (src/base/file_name.h): %p: process id, %r: rank */
 	uint64_t buffer_bytes;   /* of each thread's buffer; 0: a default */
-	uint64_t limit_bytes;    /* of a file; 0: none. Then a new one is begun (PATH.1, ...), of which the last `keep` stay */
+	uint64_t limit_bytes;    /* of a file; 0: none. Then a new one is begun (PATH.1, ...), with what is there at that moment */
 	uint32_t keep;           /* files besides the one that is written; 0: at the limit it ends, and what is lost is counted */
 	uint32_t flush_ms;       /* a chunk is written at least so often while there are events; 0: a default */
 	uint32_t stack_every;    /* 1: stacks of every request, n: of every n-th, 0: none */

@@ -198,6 +198,7 @@ static void put_drop(struct clv_writer *w, enum clv_drop_cause cause, uint64_t c
 {
 	w->drops[cause] += count;
 	w->drops_told[cause] += count;
+	w->chunk_drops[cause] += count;
 	atomic_fetch_add_explicit(&w->shared->dropped, count, memory_order_relaxed);
 	put_own(w,
 		(struct clv_raw){
@@ -299,6 +300,7 @@ static void end_chunk(struct clv_writer *w, bool plain)
 	pack(w, plain);
 	if (!e->failed) {
 		clv_tables_kept(&w->tables);
+		memset(w->chunk_drops, 0, sizeof(w->chunk_drops));
 		atomic_fetch_add_explicit(&w->shared->events, taken, memory_order_relaxed);
 		return;
 	}
@@ -308,7 +310,13 @@ static void end_chunk(struct clv_writer *w, bool plain)
 	e->chunk.len = e->record.len = 0;
 	clv_tables_lost(e, &w->tables);
 	e->failed = false;
-	w->drops[CLV_DROP_MEMORY] += taken; /* told in the next chunk */
+	/* told in the next chunk, as is what this one would have told */
+	w->drops[CLV_DROP_MEMORY] += taken;
+	for (int i = 0; i < CLV_DROP_CAUSES; i++) {
+		w->drops_told[i] -= w->chunk_drops[i];
+		atomic_fetch_sub_explicit(&w->shared->dropped, w->chunk_drops[i], memory_order_relaxed);
+		w->chunk_drops[i] = 0;
+	}
 }
 
 static void put_map(struct clv_writer *w, const struct clv_live_map *m)
@@ -318,6 +326,7 @@ static void put_map(struct clv_writer *w, const struct clv_live_map *m)
 			continue;
 		struct clv_raw raw = m->slots[i].raw;
 		raw.time = w->begun;
+		raw.text_len = 0; /* no such event has one */
 		put(w, &raw, m->slots[i].thread, NULL);
 		if (w->chunk_cost + w->tables.cost >= w->cost_max)
 			end_chunk(w, false);
@@ -335,11 +344,16 @@ static void put_live(struct clv_writer *w)
 	put_map(w, &w->live.blocks);
 }
 
-static void begin_file(struct clv_writer *w, bool plain)
+/* False: host memory is out, and the file has no header. */
+static bool begin_file(struct clv_writer *w, bool plain)
 {
-	uint8_t header[CLV_FILE_HEADER];
-	clv_encode_file_header(header);
-	clv_buf_put(&w->encoder, &w->packed, header, sizeof(header));
+	w->encoder.failed = false; /* of the file before, whose end is missing then */
+	if (!clv_buf_reserve(&w->encoder, &w->packed, CLV_FILE_HEADER)) {
+		w->encoder.failed = false;
+		return false;
+	}
+	clv_encode_file_header(w->packed.data + w->packed.len);
+	w->packed.len += CLV_FILE_HEADER;
 	clv_tables_begin(&w->encoder, &w->tables);
 	if (w->newest)
 		w->begun = w->newest;
@@ -347,6 +361,7 @@ static void begin_file(struct clv_writer *w, bool plain)
 	put_live(w);
 	end_chunk(w, plain);
 	atomic_fetch_add_explicit(&w->shared->files, 1, memory_order_relaxed);
+	return true;
 }
 
 static void end_file(struct clv_writer *w)
@@ -411,6 +426,8 @@ static bool advance(struct clv_writer *w)
 			break;
 		case CLV_ROTATE_NEXT: {
 			int status = clv_record_file_open(&w->file, w->next_number);
+			if (!status && !begin_file(w, false))
+				status = -ENOMEM;
 			if (status) {
 				w->stalled = true;
 				say_disk(w, status);
@@ -419,7 +436,6 @@ static bool advance(struct clv_writer *w)
 			w->next_number++;
 			for (; w->next_number - w->first_kept > (uint64_t)w->config.keep + 1; w->first_kept++)
 				clv_record_file_remove(&w->file, w->first_kept);
-			begin_file(w, false);
 			w->rotation = CLV_ROTATE_NOT;
 			/* a file that is full from the start would be followed by another without end */
 			return append(w);
@@ -549,17 +565,18 @@ static void tell_forks(struct clv_writer *w, bool last)
 	}
 }
 
-/* Takes all that happened before `cutoff`. False: the disk takes nothing, and the rest stays where it is. */
+/* Takes all that happened before `cutoff`. False: the disk takes nothing, or there is no host memory; the rest stays where it
+ * is. */
 static bool pass(struct clv_writer *w, uint64_t cutoff)
 {
 	size_t count = 0;
 	bool good = true;
 	if (!clv_rings_list(w->session, &w->rings))
-		return true; /* threads drop and count until there is host memory */
+		return false; /* threads drop and count until there is host memory */
 	if (w->cursor_cap < w->rings.count) {
 		struct clv_cursor *grown = clv_meta_realloc(w->cursors, w->rings.cap * sizeof(*grown));
 		if (!grown)
-			return true;
+			return false;
 		w->cursors = grown;
 		w->cursor_cap = w->rings.cap;
 	}
@@ -613,7 +630,8 @@ static void finish(struct clv_writer *w)
 		if (good && ended)
 			break;
 		if (good && pass(w, UINT64_MAX)) {
-			tell_counted(w); /* at the limit there is still room for this */
+			end_chunk(w, false);
+			tell_counted(w); /* for this there is room behind the limit, too */
 			end_chunk(w, false);
 			end_file(w);
 			w->rotation = CLV_ROTATE_NOT;
@@ -672,8 +690,8 @@ bool clv_writer_begin(struct clv_writer *w, struct clv_error *err)
 	w->next_number = 1;
 	int status = clv_record_file_open(&w->file, 0);
 	if (!status) {
-		begin_file(w, true);
-		status = w->packed.len ? clv_record_file_append(&w->file, w->packed.data, w->packed.len) : -ENOMEM;
+		status =
+			begin_file(w, true) ? clv_record_file_append(&w->file, w->packed.data, w->packed.len) : -ENOMEM;
 		atomic_fetch_add_explicit(&w->shared->bytes, w->packed.len, memory_order_relaxed);
 		w->packed.len = 0;
 	}

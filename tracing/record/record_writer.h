@@ -67,6 +67,7 @@ struct clv_writer {
 	/* of the chunk in the making: what is in it, and how much of that threads put into their buffers; bytes, about; since when,
 	 * in ns */
 	uint64_t chunk_events, chunk_taken, chunk_cost, chunk_begun;
+	uint64_t chunk_drops[CLV_DROP_CAUSES]; /* told of in it */
 	uint64_t cost_max;
 	struct clv_buf packed; /* chunks that are not in the file yet */
 	uint64_t forks_told;

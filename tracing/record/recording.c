@@ -44,8 +44,12 @@ static void tell(struct clv_observer *self, const struct clv_observed *w)
 	(void)self;
 	switch (w->event) {
 	case CLV_EVENT_FREE:
-	case CLV_EVENT_WAIT: e.b = clv_recording_stream(w->other); break;
-	case CLV_EVENT_READY: e.a = clv_recording_stream(w->other); break;
+	case CLV_EVENT_WAIT:
+		e.b = clv_recording_stream(w->other);
+		break;
+	case CLV_EVENT_READY:
+		e.a = clv_recording_stream(w->other);
+		break;
 	case CLV_EVENT_DEVICE:
 		describe = atomic_load_explicit(&name_device, memory_order_acquire);
 		if (describe) {
@@ -53,7 +57,8 @@ static void tell(struct clv_observer *self, const struct clv_observed *w)
 			e.text = name;
 		}
 		break;
-	default: break;
+	default:
+		break;
 	}
 	clv_record_event(&e);
 }
@@ -62,10 +67,9 @@ static struct clv_observer observer = {tell};
 
 void clv_recording_device(int device, uint64_t total)
 {
-	tell(&observer, &(struct clv_observed){.event = CLV_EVENT_DEVICE,
-					       .device = device,
-					       .stream = CLEAVE_STREAM_ANY,
-					       .size = total});
+	tell(&observer,
+	     &(struct clv_observed){
+		     .event = CLV_EVENT_DEVICE, .device = device, .stream = CLEAVE_STREAM_ANY, .size = total});
 }
 
 /* ---- names ---- */
@@ -93,7 +97,8 @@ static bool own_name(const char *pattern, char *out, size_t room, struct clv_err
 	if (!clv_file_name_expand(second, out, room, err))
 		return false;
 	if (claim(out) == -EEXIST)
-		return clv_error_set(err, "%s is there already, as is one without the process id, and is left alone", out);
+		return clv_error_set(err, "%s is there already, as is one without the process id, and is left alone",
+				     out);
 	return true;
 }
 
