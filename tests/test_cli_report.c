@@ -130,6 +130,7 @@ START_TEST(a_table_for_people)
 	ck_assert_ptr_nonnull(strstr(r.out, "most of each:"));
 	ck_assert_ptr_nonnull(strstr(r.out, "At the peak 8.57 GiB were held, 1.41 times the most that was live (6.06 GiB)"));
 	ck_assert_ptr_nonnull(strstr(r.out, "who pins it"));
+	ck_assert_ptr_nonnull(strstr(r.out, "largest hole"));
 	size_t longest = 0;
 	for (const char *line = r.out; *line; line += strcspn(line, "\n") + 1)
 		longest = strcspn(line, "\n") > longest ? strcspn(line, "\n") : longest;

@@ -45,7 +45,7 @@ struct options {
 static int parse(struct options *o, int argc, char **argv, int *first)
 {
 	const struct clv_arg options[] = {
-		{.name = "output", .letter = 'o', .kind = CLV_ARG_TEXT, .into = &o->output, .value = "FILE.html", .help = "write a page that a browser shows"},
+		{.name = "output", .letter = 'o', .kind = CLV_ARG_TEXT, .into = &o->output, .value = "FILE.html", .help = "write a page that a browser shows, and no table"},
 		{.name = "top",
 		 .kind = CLV_ARG_NUMBER,
 		 .into = &o->top,
@@ -103,9 +103,9 @@ static int answer(const struct options *o, const struct clv_report *r)
 	struct clv_error err = {{0}};
 	if (o->output && !clv_report_html(r, o->output, &err))
 		return clv_cli_refuse(NAME, "%s", err.text);
-	if (!o->json)
+	if (!o->json && !o->output) /* a page that was asked for is the answer */
 		clv_report_text_write(r, stdout);
-	else if (!clv_report_json_write(r, o->timeline, stdout, &err) && !ferror(stdout))
+	else if (o->json && !clv_report_json_write(r, o->timeline, stdout, &err) && !ferror(stdout))
 		return clv_cli_refuse(NAME, "%s", err.text);
 	return CLV_EXIT_DONE;
 }

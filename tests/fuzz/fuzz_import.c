@@ -150,7 +150,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	demand(!difference, difference ? difference : "");
 	clv_trace_free(back);
 	report(t);
-=======
 	check_exports(t);
 	clv_trace_free(t);
 	return 0;
