@@ -47,7 +47,8 @@ static inline void rig_settings(struct rig *r, const char *conf)
 	r->trace->torch.expandable = strstr(conf, "expandable_segments:True") != NULL;
 }
 
-static inline void rig_event(struct rig *r, enum clv_action action, uint64_t addr, uint64_t size, uint32_t stream, uint32_t stack)
+static inline void rig_event(struct rig *r, enum clv_action action, uint64_t addr, uint64_t size, uint32_t stream,
+			     uint32_t stack)
 {
 	ck_assert(clv_mem_reserve(&r->h->events, &r->event_cap, r->h->event_count + (size_t)1, sizeof(*r->h->events)));
 	r->h->events[r->h->event_count++] = (struct clv_event_record){.time_us = r->now_us,
@@ -86,7 +87,8 @@ static inline uint32_t rig_stack(struct rig *r, uint32_t stack, const char *file
 		ck_assert(clv_mem_reserve(&t->stacks, &r->stack_cap, t->stack_count + (size_t)1, sizeof(*t->stacks)));
 		t->stacks[t->stack_count++] = (struct clv_stack_record){t->stack_frame_count, 0};
 	}
-	ck_assert(clv_mem_reserve(&t->stack_frames, &r->frame_cap, t->stack_frame_count + (size_t)1, sizeof(*t->stack_frames)));
+	ck_assert(clv_mem_reserve(&t->stack_frames, &r->frame_cap, t->stack_frame_count + (size_t)1,
+				  sizeof(*t->stack_frames)));
 	struct clv_frame_record f = {.file = rig_string(r, file), .function = rig_string(r, function), .line = line};
 	t->stack_frames[t->stack_frame_count++] = f;
 	t->stacks[t->stack_count - 1].count++;
@@ -105,8 +107,9 @@ static inline void rig_note_full(struct rig *r, struct clv_note note)
 
 static inline void rig_note(struct rig *r, enum clv_event kind, uint64_t addr, uint64_t size, uint64_t a, uint64_t b)
 {
-	rig_note_full(r, (struct clv_note){
-				 .kind = (uint16_t)kind, .addr = addr, .size = size, .a = a, .b = b, .text = CLV_NO_TEXT});
+	rig_note_full(r,
+		      (struct clv_note){
+			      .kind = (uint16_t)kind, .addr = addr, .size = size, .a = a, .b = b, .text = CLV_NO_TEXT});
 }
 
 static inline void rig_mark(struct rig *r, const char *text)

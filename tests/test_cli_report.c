@@ -60,9 +60,9 @@ static const char log_text[] = "Thread,Time,Action,Pointer,Size,Stream\n"
 			       "1,10:00:02.000000,allocate,0x400000,16384,0x0\n"
 			       "1,10:00:03.000000,free,0x204000,16384,0x0\n";
 
-static const char *const recordings[] = {"fuzz_capped", "fuzz_expandcap", "fuzz_gc60", "fuzz_mempool", "fuzz_pendcap",
-					 "fuzz_streams", "k3_reorder_split20", "moe_prealloc", "moe_stack", "pools", "serve",
-					 "train"};
+static const char *const recordings[] = {
+	"fuzz_capped",        "fuzz_expandcap", "fuzz_gc60", "fuzz_mempool", "fuzz_pendcap", "fuzz_streams",
+	"k3_reorder_split20", "moe_prealloc",   "moe_stack", "pools",        "serve",        "train"};
 
 static void compare_golden(const char *name)
 {
@@ -83,8 +83,8 @@ static void compare_golden(const char *name)
 		size_t at = 0;
 		while (is[at] && is[at] == was[at])
 			at++;
-		ck_assert_msg(!is[at] && !was[at], "%s: it was ...%.200s, and is ...%.200s", golden, was + (at > 40 ? at - 40 : 0),
-			      is + (at > 40 ? at - 40 : 0));
+		ck_assert_msg(!is[at] && !was[at], "%s: it was ...%.200s, and is ...%.200s", golden,
+			      was + (at > 40 ? at - 40 : 0), is + (at > 40 ? at - 40 : 0));
 		free(is);
 		free(was);
 		json_decref(expected);
@@ -101,7 +101,8 @@ END_TEST
 
 START_TEST(a_log)
 {
-	json_t *doc = parsed(cli_run("report", "--json", "--timeline", "--at", "2.5s", cli_text("l.csv", log_text), NULL));
+	json_t *doc =
+		parsed(cli_run("report", "--json", "--timeline", "--at", "2.5s", cli_text("l.csv", log_text), NULL));
 	json_t *d = device(doc, 0), *chosen = moment(d, "chosen"), *memory = json_object_get(chosen, "memory");
 	ck_assert_str_eq(json_string_value(json_object_get(d, "basis")), "extents");
 	ck_assert_str_eq(json_string_value(json_object_get(d, "file")), "l.csv");
@@ -128,7 +129,8 @@ START_TEST(a_table_for_people)
 	ck_assert_int_eq(r.status, 0);
 	ck_assert_str_eq(r.err, "");
 	ck_assert_ptr_nonnull(strstr(r.out, "most of each:"));
-	ck_assert_ptr_nonnull(strstr(r.out, "At the peak 8.57 GiB were held, 1.41 times the most that was live (6.06 GiB)"));
+	ck_assert_ptr_nonnull(
+		strstr(r.out, "At the peak 8.57 GiB were held, 1.41 times the most that was live (6.06 GiB)"));
 	ck_assert_ptr_nonnull(strstr(r.out, "who pins it"));
 	ck_assert_ptr_nonnull(strstr(r.out, "largest hole"));
 	size_t longest = 0;
@@ -153,8 +155,9 @@ START_TEST(advice)
 	ck_assert_int_eq(whole(base, "peak_held_bytes") - whole(best, "peak_held_bytes"), whole(best, "saved_bytes"));
 
 	/* the same by the command that replays */
-	json_t *again = parsed(cli_run("replay", "--json", "--policy", json_string_value(json_object_get(best, "policy")),
-				       bundled("moe_prealloc"), NULL));
+	json_t *again =
+		parsed(cli_run("replay", "--json", "--policy", json_string_value(json_object_get(best, "policy")),
+			       bundled("moe_prealloc"), NULL));
 	const json_t *policy = json_array_get(json_object_get(again, "policies"), 0);
 	ck_assert_int_eq(whole(policy, "peak_reserved_bytes"), whole(best, "peak_held_bytes"));
 	json_decref(again);
@@ -212,7 +215,8 @@ START_TEST(refusals)
 	cli_assert_refused(cli_run("report", cli_text("x", "no trace\n"), NULL), "x:");
 	cli_assert_refused(cli_run("report", "l.csv", "--timeline", NULL), "--json");
 	cli_assert_refused(cli_run("report", "l.csv", "--top", "0", NULL), "--top");
-	cli_assert_refused(cli_run("report", "l.csv", "--at", "noon", NULL), "--at noon: seconds are written like 12.5s");
+	cli_assert_refused(cli_run("report", "l.csv", "--at", "noon", NULL),
+			   "--at noon: seconds are written like 12.5s");
 	cli_assert_refused(cli_run("report", "l.csv", "--at", "-1s", NULL), "--at");
 	cli_assert_refused(cli_run("report", "l.csv", "--at", "1e999s", NULL), "--at");
 	cli_assert_refused(cli_run("report", "l.csv", "--at", "99999999999999999999", NULL), "--at");
@@ -223,6 +227,7 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {goldens, a_log, a_table_for_people, advice, ranks_side_by_side, a_state_only, refusals};
+	const TTest *const tests[] = {goldens,      a_log,   a_table_for_people, advice, ranks_side_by_side,
+				      a_state_only, refusals};
 	return cli_suite("cli_report", tests, CLV_ARRAY_LEN(tests));
 }

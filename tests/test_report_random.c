@@ -208,7 +208,8 @@ static void grow(struct rig *r, struct clv_rng *rng, struct model *m, uint64_t *
 	uint64_t size = pages ? 20 * M * clv_rng_range(rng, 1, 3) : sizes[clv_rng_below(rng, CLV_ARRAY_LEN(sizes))];
 	rig_event(r, pages ? CLV_ACTION_SEGMENT_MAP : CLV_ACTION_SEGMENT_ALLOC, *next, size, 0, 0);
 	apply(m, r->h, r->h->event_count - 1);
-	*next += size + (clv_rng_below(rng, 2) ? 0 : 8 * M); /* segments may lie side by side and are two all the same */
+	*next +=
+		size + (clv_rng_below(rng, 2) ? 0 : 8 * M); /* segments may lie side by side and are two all the same */
 }
 
 /* The front of something free, chosen at random; 0: nothing is. */
@@ -272,7 +273,8 @@ static void random_history(struct rig *r, struct clv_rng *rng)
 		} else if (dice == 14 && m.frame_count) {
 			const struct frame *f = &m.frames[clv_rng_below(rng, m.frame_count)];
 			if (!used_in(&m, f)) {
-				rig_event(r, f->page ? CLV_ACTION_SEGMENT_UNMAP : CLV_ACTION_SEGMENT_FREE, f->addr, f->size, 0, 0);
+				rig_event(r, f->page ? CLV_ACTION_SEGMENT_UNMAP : CLV_ACTION_SEGMENT_FREE, f->addr,
+					  f->size, 0, 0);
 				apply(&m, r->h, r->h->event_count - 1);
 			}
 		}
@@ -293,8 +295,8 @@ static void compare_sums(const struct clv_report_sum *a, const struct clv_report
 		if (a->of[c] != b->of[c])
 			snprintf(why, sizeof(why), "%s", clv_cause_name((enum clv_cause)c));
 	}
-	ck_assert_msg(!why[0] && a->held == b->held && all == a->held, "seed %llu, event %u: %s", (unsigned long long)seed, event,
-		      why);
+	ck_assert_msg(!why[0] && a->held == b->held && all == a->held, "seed %llu, event %u: %s",
+		      (unsigned long long)seed, event, why);
 }
 
 static void compare_groups(const struct clv_state *s, const struct model *m, uint64_t seed)
@@ -333,7 +335,8 @@ static void compare_groups(const struct clv_state *s, const struct model *m, uin
 			usable += m->frames[i].size - used;
 			returnable += used ? 0 : m->frames[i].size;
 		}
-		ck_assert_msg(room.usable == usable && room.returnable == returnable, "seed %llu", (unsigned long long)seed);
+		ck_assert_msg(room.usable == usable && room.returnable == returnable, "seed %llu",
+			      (unsigned long long)seed);
 		ck_assert_msg(room.largest == largest_hole(m, gone), "seed %llu", (unsigned long long)seed);
 		ck_assert_msg(room.fits == (room.largest >= any.asked), "seed %llu", (unsigned long long)seed);
 	}
@@ -381,7 +384,8 @@ START_TEST(holes_at_moments)
 		struct clv_rng rng = {seed};
 		random_history(&r, &rng);
 		uint32_t at = (uint32_t)clv_rng_range(&rng, 1, EVENTS);
-		struct clv_report *report = rig_report(&r, &(struct clv_report_options){.at_event_set = true, .at_event = at});
+		struct clv_report *report =
+			rig_report(&r, &(struct clv_report_options){.at_event_set = true, .at_event = at});
 		const struct clv_report_moment *chosen = rig_moment(report, CLV_MOMENT_CHOSEN);
 		struct model m = {0};
 		struct clv_report_sum sum;

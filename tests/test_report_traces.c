@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"fuzz_capped", "fuzz_expandcap", "fuzz_gc60", "fuzz_mempool", "fuzz_pendcap", "fuzz_streams",
-				    "k3_reorder_split20", "moe_prealloc", "moe_stack", "pools", "serve", "train"};
+static const char *const names[] = {
+	"fuzz_capped",        "fuzz_expandcap", "fuzz_gc60", "fuzz_mempool", "fuzz_pendcap", "fuzz_streams",
+	"k3_reorder_split20", "moe_prealloc",   "moe_stack", "pools",        "serve",        "train"};
 
 static struct clv_trace *bundled(const char *name)
 {
@@ -50,7 +51,8 @@ START_TEST(the_sum_is_what_is_held)
 		peak_live = clv_max_u64(peak_live, live);
 		ck_assert_uint_eq(all_of(&s.plane.sum), s.plane.sum.held);
 		if (s.event % every == 0)
-			ck_assert_msg(clv_plane_check(&s.plane, why, sizeof(why)), "%s, event %u: %s", names[_i], s.event, why);
+			ck_assert_msg(clv_plane_check(&s.plane, why, sizeof(why)), "%s, event %u: %s", names[_i],
+				      s.event, why);
 	} while (clv_state_step(&s));
 	ck_assert_uint_eq(s.event, h->event_count);
 
@@ -68,9 +70,9 @@ START_TEST(the_sum_is_what_is_held)
 		uint32_t rank = clv_plane_rank(&s.plane, b->addr);
 		ck_assert(rank != CLV_RANK_NONE && clv_rankset_has(&s.plane.starts, rank));
 		const struct clv_plane_piece *p = &s.plane.pieces[rank];
-		ck_assert_msg(s.plane.keys[p->end] == b->addr + b->size, "%s: the block at 0x%llx is given %llu, not %llu", names[_i],
-			      (unsigned long long)b->addr, (unsigned long long)(s.plane.keys[p->end] - b->addr),
-			      (unsigned long long)b->size);
+		ck_assert_msg(s.plane.keys[p->end] == b->addr + b->size,
+			      "%s: the block at 0x%llx is given %llu, not %llu", names[_i], (unsigned long long)b->addr,
+			      (unsigned long long)(s.plane.keys[p->end] - b->addr), (unsigned long long)b->size);
 		ck_assert_int_eq(p->kind, b->state == CLV_BLOCK_ACTIVE ? CLV_PLANE_LIVE : CLV_PLANE_PENDING);
 	}
 	ck_assert_uint_eq(s.plane.sum.held, held);
@@ -152,7 +154,8 @@ START_TEST(advice_is_confirmed)
 	struct clv_trace *t = bundled(names[_i]);
 	const struct clv_trace *const traces[] = {t};
 	struct clv_error err = {{0}};
-	struct clv_report *report = clv_report_make(traces, 1, &(struct clv_report_options){.trial_events = 4000000}, &err);
+	struct clv_report *report =
+		clv_report_make(traces, 1, &(struct clv_report_options){.trial_events = 4000000}, &err);
 	ck_assert_msg(report != NULL, "%s", err.text);
 	const struct clv_report_device *d = &report->devices[0];
 	bool on = t->torch.expandable, confirmed = false;
@@ -169,7 +172,8 @@ START_TEST(advice_is_confirmed)
 		confirmed |= trial->confirmed;
 		ck_assert(!on || strcmp(trial->policy, "torch:expandable_segments:True") != 0);
 	}
-	ck_assert(confirmed == (strstr(d->summary, "this helps") || (d->failures && strstr(d->moments[d->worst].failure.text, "this helps"))));
+	ck_assert(confirmed == (strstr(d->summary, "this helps") ||
+				(d->failures && strstr(d->moments[d->worst].failure.text, "this helps"))));
 	clv_report_free(report);
 	clv_trace_free(t);
 }

@@ -45,7 +45,12 @@ struct options {
 static int parse(struct options *o, int argc, char **argv, int *first)
 {
 	const struct clv_arg options[] = {
-		{.name = "output", .letter = 'o', .kind = CLV_ARG_TEXT, .into = &o->output, .value = "FILE.html", .help = "write a page that a browser shows, and no table"},
+		{.name = "output",
+		 .letter = 'o',
+		 .kind = CLV_ARG_TEXT,
+		 .into = &o->output,
+		 .value = "FILE.html",
+		 .help = "write a page that a browser shows, and no table"},
 		{.name = "top",
 		 .kind = CLV_ARG_NUMBER,
 		 .into = &o->top,
@@ -63,7 +68,10 @@ static int parse(struct options *o, int argc, char **argv, int *first)
 		 .into = &o->no_trials,
 		 .help = "do not replay what might have helped"},
 		{.name = "json", .kind = CLV_ARG_FLAG, .into = &o->json, .help = "print one JSON document"},
-		{.name = "timeline", .kind = CLV_ARG_FLAG, .into = &o->timeline, .help = "with --json: the course of each sum as well"},
+		{.name = "timeline",
+		 .kind = CLV_ARG_FLAG,
+		 .into = &o->timeline,
+		 .help = "with --json: the course of each sum as well"},
 	};
 	const struct clv_args args = {.command = NAME,
 				      .operands = "TRACE...",
@@ -152,7 +160,8 @@ int clv_cmd_report(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (o.at && !parse_moment(o.at, &ro))
-		return clv_cli_refuse(NAME, "--at %s: seconds are written like 12.5s, a number of events like 12500", o.at);
+		return clv_cli_refuse(NAME, "--at %s: seconds are written like 12.5s, a number of events like 12500",
+				      o.at);
 	if (o.timeline && !o.json)
 		return clv_cli_refuse(NAME, "--timeline goes with --json");
 	if (!clv_output_try(o.output, &err)) /* before the work */

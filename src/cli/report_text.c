@@ -65,7 +65,7 @@ static void device_cells(char cells[][CELL], const struct clv_report_device *d)
 
 static void write_devices(const struct clv_report *r, FILE *out)
 {
-	char head[11][CELL] = {"most of each:", "device", "failed", "live", "held", "/ live",
+	char head[11][CELL] = {"most of each:", "device", "failed",   "live",   "held",    "/ live",
 			       "stranded",      "soft",   "internal", "stream", "reserved"};
 	struct clv_table t = {.out = out, .left = 1};
 	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
@@ -139,7 +139,8 @@ static void group_cells(char cells[][CELL], const struct clv_report_device *d, c
 
 static void write_groups(const struct clv_report_device *d, const struct clv_report_moment *m, FILE *out)
 {
-	char head[8][CELL] = {"frees alone", "and then", "shares", "blocks", "bytes", "lived", "will live", "who pins it"};
+	char head[8][CELL] = {"frees alone", "and then", "shares",    "blocks",
+			      "bytes",       "lived",    "will live", "who pins it"};
 	struct clv_table t = {.out = out, .left = 1u << 7};
 	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
 		clv_table_row(&t, head, (int)CLV_ARRAY_LEN(head));

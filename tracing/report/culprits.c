@@ -9,11 +9,11 @@ struct search {
 	struct clv_culprits *c;
 	const struct clv_state *s;
 	uint64_t begin_us, now_us;
-	struct clv_map keys;      /* what blocks of a group share, to the group's number */
-	struct clv_map sizes;     /* numbers of requested sizes, for the keys */
-	uint32_t *seen;           /* by group: the frame, plus 1, that it was last found in */
+	struct clv_map keys;  /* what blocks of a group share, to the group's number */
+	struct clv_map sizes; /* numbers of requested sizes, for the keys */
+	uint32_t *seen;       /* by group: the frame, plus 1, that it was last found in */
 	size_t seen_cap;
-	uint64_t *sample_pins;    /* by group: stranded bytes that its sample pins */
+	uint64_t *sample_pins; /* by group: stranded bytes that its sample pins */
 	size_t sample_cap;
 	uint32_t *offsets, *lists; /* by group, the frames that it pins */
 };
@@ -114,14 +114,17 @@ static bool gather_pins(struct search *f)
 {
 	const struct clv_plane *p = &f->s->plane;
 	struct clv_culprits *c = f->c;
-	uint32_t last = CLV_NO_BLOCK; /* a block in several pieces, which only recordings that contradict themselves have */
-	for (uint32_t at = clv_rankset_next(&p->starts, 0); at != CLV_RANK_NONE; at = clv_rankset_next(&p->starts, at + 1)) {
+	uint32_t last =
+		CLV_NO_BLOCK; /* a block in several pieces, which only recordings that contradict themselves have */
+	for (uint32_t at = clv_rankset_next(&p->starts, 0); at != CLV_RANK_NONE;
+	     at = clv_rankset_next(&p->starts, at + 1)) {
 		const struct clv_plane_piece *piece = &p->pieces[at];
 		if (piece->kind != CLV_PLANE_LIVE || piece->owner == CLV_NO_BLOCK)
 			continue;
 		const struct clv_report_block *b = &f->s->blocks[piece->owner];
 		uint32_t group = group_of(f, b);
-		if (group == CLV_MAP_NONE || !clv_mem_reserve(&c->pins, &c->pin_cap, c->pin_count + 1, sizeof(*c->pins)))
+		if (group == CLV_MAP_NONE ||
+		    !clv_mem_reserve(&c->pins, &c->pin_cap, c->pin_count + 1, sizeof(*c->pins)))
 			return false;
 		c->pins[c->pin_count++] = (struct clv_pin){at, group};
 		if (piece->owner != last)
@@ -295,7 +298,8 @@ static bool rank(struct search *f, uint32_t top)
 	return ok;
 }
 
-bool clv_culprits_find(struct clv_culprits *c, const struct clv_state *s, uint32_t top, uint64_t begin_us, uint64_t now_us)
+bool clv_culprits_find(struct clv_culprits *c, const struct clv_state *s, uint32_t top, uint64_t begin_us,
+		       uint64_t now_us)
 {
 	*c = (struct clv_culprits){NULL};
 	struct search f = {.c = c, .s = s, .begin_us = begin_us, .now_us = now_us};

@@ -15,11 +15,11 @@ struct clv_pin {
 
 /* A frame at the moment, by address. */
 struct clv_pinned_frame {
-	uint32_t frame;       /* index in the plane */
+	uint32_t frame;        /* index in the plane */
 	uint32_t first, count; /* of `members`: the groups that pin it */
-	uint32_t left;        /* of them, those that were not taken away yet, a reservation counting as one */
-	uint32_t mix;         /* exclusive or of these groups' numbers */
-	bool reserved;        /* a reservation holds memory in it back */
+	uint32_t left;         /* of them, those that were not taken away yet, a reservation counting as one */
+	uint32_t mix;          /* exclusive or of these groups' numbers */
+	bool reserved;         /* a reservation holds memory in it back */
 };
 
 struct clv_culprits {
@@ -35,7 +35,8 @@ struct clv_culprits {
 };
 
 /* Gathers and ranks `top` groups of the state as it is. `now_us` is the moment. False: out of host memory; free it in any case. */
-bool clv_culprits_find(struct clv_culprits *c, const struct clv_state *s, uint32_t top, uint64_t begin_us, uint64_t now_us);
+bool clv_culprits_find(struct clv_culprits *c, const struct clv_state *s, uint32_t top, uint64_t begin_us,
+		       uint64_t now_us);
 void clv_culprits_free(struct clv_culprits *c);
 
 #endif

@@ -111,9 +111,8 @@ static void say_advice(struct text *t)
 		}
 		say(t, ".");
 	} else if (d->trial_count > 1) {
-		say(t, " Of %s that were tried by replaying the same requests, none %s.",
-		    count(d->trial_count - 1, "change", "changes").text,
-		    d->failures ? "serves all of them" : "holds less");
+		say(t, " No change that was tried by replaying the same requests (%" PRIu32 " in all) %s.",
+		    d->trial_count - 1, d->failures ? "serves all of them" : "holds less");
 	}
 	if (d->untried)
 		say(t, " %s not tried, since the trace is long.",
@@ -124,7 +123,8 @@ static void say_advice(struct text *t)
 
 static void say_group(struct text *t, const struct clv_report_group *g)
 {
-	say(t, "%s (%s, %s live", group_name(t->d, g).text, count(g->blocks, "block", "blocks").text, size(g->bytes).text);
+	say(t, "%s (%s, %s live", group_name(t->d, g).text, count(g->blocks, "block", "blocks").text,
+	    size(g->bytes).text);
 	if (g->never_freed == g->blocks)
 		say(t, ", never freed in this trace");
 	else if (g->left_max_s - g->left_min_s <= 0.01 * g->left_max_s)
@@ -143,8 +143,8 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 	if (g->stranded_bytes) {
 		say(t, " Most of it is pinned by ");
 		say_group(t, g);
-		say(t, ": without %s, %s of it would be free again, and %s could go back whole", g->blocks == 1 ? "it" : "them",
-		    size(g->stranded_bytes).text, size(g->frame_bytes).text);
+		say(t, ": without %s, %s of it would be free again, and %s could go back whole",
+		    g->blocks == 1 ? "it" : "them", size(g->stranded_bytes).text, size(g->frame_bytes).text);
 	} else {
 		say(t, " No group of blocks pins it alone; most has a part in it ");
 		say_group(t, g);
@@ -168,8 +168,9 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_group as_group = {.stack = f->stack, .size = f->asked, .stream = f->stream};
-	say(t, "A request of %s failed at %.6g s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s, m->event,
-	    f->stack != CLV_NO_STACK ? ", " : "", f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
+	say(t, "A request of %s failed at %.6g s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s,
+	    m->event, f->stack != CLV_NO_STACK ? ", " : "",
+	    f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
 	if (f->repeats)
 		say(t, ", and %" PRIu64 " more like it later", f->repeats);
 	say(t, ".");
@@ -188,13 +189,26 @@ static void say_memory(struct text *t, const struct clv_report_moment *m)
 		say(t, ", %s freed but not complete on their streams", size(s->of[CLV_CAUSE_STREAM]).text);
 	say(t, ", %s free", size(sum_free(s)).text);
 	if (s->of[CLV_CAUSE_HARD])
-		say(t, ", of which %s are stranded: they lie in %s that hold a live block too", size(s->of[CLV_CAUSE_HARD]).text,
-		    frame_word(t->d, true));
+		say(t, ", of which %s are stranded: they lie in %s that hold a live block too",
+		    size(s->of[CLV_CAUSE_HARD]).text, frame_word(t->d, true));
 	say(t, ".");
 	if (f->foreign_free)
 		say(t, " %s of what is free belongs to other streams, pools or sizes, which PyTorch keeps apart.",
 		    size(f->foreign_free).text);
 	say(t, " The largest hole that the request could use has %s.", size(f->largest_usable).text);
+}
+
+/* By how much what is live and asked for exceeds what there is; 0: not, or that is not known. */
+static uint64_t too_much(const struct clv_report_moment *m)
+{
+	const struct clv_report_failure *f = &m->failure;
+	uint64_t live = m->sum.of[CLV_CAUSE_LIVE], most = UINT64_MAX;
+	if (f->limit != UINT64_MAX)
+		most = f->limit;
+	else if (f->device_free < UINT64_MAX - m->sum.held)
+		most = m->sum.held + f->device_free;
+	uint64_t wanted = f->asked > UINT64_MAX - live ? UINT64_MAX : live + f->asked;
+	return wanted > most ? wanted - most : 0;
 }
 
 static void say_why(struct text *t, const struct clv_report_moment *m)
@@ -203,17 +217,17 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 	const struct clv_report_sum *s = &m->sum;
 	say(t, " So the driver was to give %s", size(f->needed).text);
 	if (f->limit != UINT64_MAX)
-		say(t, ", but the limit of %s left %s", size(f->limit).text, size(f->limit - clv_min_u64(f->limit, s->held)).text);
+		say(t, ", but the limit of %s left %s", size(f->limit).text,
+		    size(f->limit - clv_min_u64(f->limit, s->held)).text);
 	else if (f->device_free != UINT64_MAX)
 		say(t, ", but the device had %s", size(f->device_free).text);
 	else
 		say(t, ", and it did not");
 	say(t, ".");
-	uint64_t most = f->limit != UINT64_MAX ? f->limit : f->device_free != UINT64_MAX ? s->held + f->device_free : UINT64_MAX;
-	uint64_t live = s->of[CLV_CAUSE_LIVE];
-	if (most != UINT64_MAX && live < UINT64_MAX - f->asked && live + f->asked > most)
-		say(t, " What is live and the request together exceed what there is by %s: no allocator could serve both.",
-		    size(live + f->asked - most).text);
+	if (too_much(m))
+		say(t,
+		    " What is live and the request together exceed what there is by %s: no allocator could serve both.",
+		    size(too_much(m)).text);
 	else if (s->of[CLV_CAUSE_STREAM] >= f->asked && s->of[CLV_CAUSE_HARD] < f->asked)
 		say(t, " It was short of frees that waited for other streams.");
 }
@@ -236,7 +250,8 @@ static char *explain_failure(const struct clv_report_device *d, const struct clv
 	say_why(&t, m);
 	say_culprits(&t, m);
 	say_who_must_go(&t, m);
-	say_advice(&t);
+	if (!too_much(m))
+		say_advice(&t);
 	if (!t.failed)
 		return t.data;
 	clv_mem_free(t.data);
@@ -249,12 +264,15 @@ static void say_basis(struct text *t)
 {
 	const struct clv_report_device *d = t->d;
 	if (!d->has_history)
-		say(t, " The file holds a state and no history, so nothing is known of lifetimes and of what came before.");
+		say(t,
+		    " The file holds a state and no history, so nothing is known of lifetimes and of what came before.");
 	if (d->basis == CLV_BASIS_EXTENTS)
-		say(t, " What the allocator held is not in the file: every stretch of 2 MiB that blocks ever lay in is counted "
-		       "from its first use on.");
+		say(t,
+		    " What the allocator held is not in the file: every stretch of 2 MiB that blocks ever lay in is counted "
+		    "from its first use on.");
 	else if (!d->given_known)
-		say(t, " Sizes that blocks were given are not in the file, and are taken to be the requested ones, rounded up.");
+		say(t,
+		    " Sizes that blocks were given are not in the file, and are taken to be the requested ones, rounded up.");
 	if (d->uncertain_until)
 		say(t, " The beginning was lost: up to event %" PRIu64 " the sizes of some blocks are guesses.",
 		    d->uncertain_until);
@@ -279,7 +297,8 @@ static void say_peak(struct text *t)
 			m = &d->moments[i];
 	say(t, "%s %s were held", d->has_history ? "At the peak" : "At the end", size(d->peak.held).text);
 	if (live && d->has_history)
-		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live, size(live).text);
+		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live,
+		    size(live).text);
 	if (m) {
 		say(t, ": %s live", size(m->sum.of[CLV_CAUSE_LIVE]).text);
 		if (m->sum.of[CLV_CAUSE_INTERNAL])
@@ -291,7 +310,8 @@ static void say_peak(struct text *t)
 		if (m->sum.of[CLV_CAUSE_HARD])
 			say(t, ", %s stranded beside live blocks", size(m->sum.of[CLV_CAUSE_HARD]).text);
 		if (m->sum.of[CLV_CAUSE_SOFT])
-			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text, frame_word(d, true));
+			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text,
+			    frame_word(d, true));
 	}
 	say(t, ".");
 }

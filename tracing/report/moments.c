@@ -61,11 +61,11 @@ static void add_hole(struct clv_report_moment *m, const struct clv_state *s, uin
 		.size = size,
 		.stranded = stranded_in(p, begin, end),
 		.left = before != CLV_RANK_NONE && p->pieces[before].end == begin &&
-					!clv_rankset_has(&p->run_begins, begin) ?
-				p->pieces[before].owner :
-				CLV_NO_BLOCK,
-		.right = clv_rankset_has(&p->starts, end) && !clv_rankset_has(&p->run_ends, end) ? p->pieces[end].owner :
-												  CLV_NO_BLOCK,
+					!clv_rankset_has(&p->run_begins, begin)
+				? p->pieces[before].owner
+				: CLV_NO_BLOCK,
+		.right = clv_rankset_has(&p->starts, end) && !clv_rankset_has(&p->run_ends, end) ? p->pieces[end].owner
+												 : CLV_NO_BLOCK,
 		.cutter = CLV_NO_BLOCK,
 		.stream = f->stream,
 		.pool = f->pool,

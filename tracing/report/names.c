@@ -77,9 +77,9 @@ enum told { NOTHING, MACHINERY, LIBRARY, SOME_CODE, OWN_PYTHON };
 static enum told worth(const struct clv_trace *trace, const struct clv_frame_record *f)
 {
 	/* of C++ and C: the interpreter, PyTorch, the start of the process, and us */
-	static const char *const machinery[] = {"c10::",  "at::",   "torch::",  "void at::", "void c10::", "THP", "pybind11::",
-						"_Py",    "Py",     "_object*", "__libc",    "_start",     "clv_", "cleave_",
-						"cudaMalloc", "cuMem", "main"};
+	static const char *const machinery[] = {
+		"c10::",    "at::",   "torch::", "void at::", "void c10::", "THP",        "pybind11::", "_Py", "Py",
+		"_object*", "__libc", "_start",  "clv_",      "cleave_",    "cudaMalloc", "cuMem",      "main"};
 	const char *file = string_of(trace, f->file), *function = string_of(trace, f->function);
 	if (ends(file, ".py"))
 		return strstr(file, "-packages/torch/") ? LIBRARY : OWN_PYTHON;

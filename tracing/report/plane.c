@@ -166,7 +166,8 @@ void clv_plane_take(struct clv_plane *p, uint32_t begin, uint32_t end, unsigned 
 	}
 }
 
-void clv_plane_put(struct clv_plane *p, uint32_t begin, uint32_t end, enum clv_plane_kind kind, uint32_t owner, uint64_t live_end)
+void clv_plane_put(struct clv_plane *p, uint32_t begin, uint32_t end, enum clv_plane_kind kind, uint32_t owner,
+		   uint64_t live_end)
 {
 	if (begin >= end)
 		return;
@@ -239,8 +240,8 @@ static void move_pieces(struct clv_plane *p, struct clv_plane_frame *f, bool in)
 	uint64_t used = 0, occupied = 0;
 	for (uint32_t at = clv_plane_first(p, f->begin); at < f->end;) {
 		const struct clv_plane_piece *piece = &p->pieces[at];
-		uint64_t part = p->keys[piece->end < f->end ? piece->end : f->end] -
-				p->keys[at > f->begin ? at : f->begin];
+		uint64_t part =
+			p->keys[piece->end < f->end ? piece->end : f->end] - p->keys[at > f->begin ? at : f->begin];
 		used += part;
 		if (piece->kind != CLV_PLANE_PENDING)
 			occupied += part;
@@ -321,7 +322,8 @@ bool clv_plane_check(const struct clv_plane *p, char *why, size_t len)
 	uint64_t in_frames = 0, pieces = 0, frames = 0;
 	uint32_t end = 0;
 	sum.of[CLV_CAUSE_SOFT] = p->unmapped;
-	for (uint32_t at = clv_rankset_next(&p->starts, 0); at != CLV_RANK_NONE; at = clv_rankset_next(&p->starts, at + 1)) {
+	for (uint32_t at = clv_rankset_next(&p->starts, 0); at != CLV_RANK_NONE;
+	     at = clv_rankset_next(&p->starts, at + 1)) {
 		const struct clv_plane_piece *piece = &p->pieces[at];
 		uint64_t bytes = p->keys[piece->end] - p->keys[at];
 		if (at < end || piece->end <= at)
@@ -348,7 +350,8 @@ bool clv_plane_check(const struct clv_plane *p, char *why, size_t len)
 			occupied += p->pieces[at].kind == CLV_PLANE_PENDING ? 0 : part;
 		}
 		if (used != frame->used || occupied != frame->occupied)
-			return snprintf(why, len, "the frame at 0x%" PRIx64 " is booked wrongly", p->keys[frame->begin]),
+			return snprintf(why, len, "the frame at 0x%" PRIx64 " is booked wrongly",
+					p->keys[frame->begin]),
 			       false;
 		in_frames += used;
 		sum.held += size;

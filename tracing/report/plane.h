@@ -42,8 +42,8 @@ struct clv_plane {
 	size_t key_cap;
 	struct clv_map ranks; /* of keys */
 
-	struct clv_rankset starts; /* ranks where a piece begins */
-	struct clv_plane_piece *pieces;  /* by that rank */
+	struct clv_rankset starts;      /* ranks where a piece begins */
+	struct clv_plane_piece *pieces; /* by that rank */
 
 	struct clv_rankset frame_starts; /* ranks where a mapped frame begins */
 	uint32_t *frame_at;              /* by that rank: index in both arrays below */
@@ -53,7 +53,8 @@ struct clv_plane {
 	/* Where a run of frames that belong together begins and ends: free ranges do not go beyond. */
 	struct clv_rankset run_begins, run_ends;
 
-	uint64_t unmapped; /* bytes of frames that are mapped nowhere; its owner adds and subtracts by clv_plane_unmapped() */
+	uint64_t
+		unmapped; /* bytes of frames that are mapped nowhere; its owner adds and subtracts by clv_plane_unmapped() */
 	uint64_t mapped_frames;
 	struct clv_report_sum sum;
 	bool broken; /* host memory ran out: it can only be freed */
@@ -78,7 +79,8 @@ void clv_plane_map(struct clv_plane *p, const struct clv_report_frame *record);
 void clv_plane_unmap(struct clv_plane *p, uint32_t begin, uint32_t end, uint32_t when);
 void clv_plane_unmapped(struct clv_plane *p, uint64_t add, uint64_t subtract);
 
-void clv_plane_put(struct clv_plane *p, uint32_t begin, uint32_t end, enum clv_plane_kind kind, uint32_t owner, uint64_t live_end);
+void clv_plane_put(struct clv_plane *p, uint32_t begin, uint32_t end, enum clv_plane_kind kind, uint32_t owner,
+		   uint64_t live_end);
 /* Removes what of these kinds lies in the range, of one owner, or with CLV_NO_BLOCK of any. */
 void clv_plane_take(struct clv_plane *p, uint32_t begin, uint32_t end, unsigned kinds, uint32_t owner);
 

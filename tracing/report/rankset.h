@@ -13,7 +13,7 @@
 struct clv_rankset {
 	uint64_t *words;    /* all levels, one after the other */
 	uint64_t *level[6]; /* level[0] has a bit a number */
-	uint64_t count; /* of words */
+	uint64_t count;     /* of words */
 	unsigned levels;
 };
 

@@ -81,8 +81,7 @@ static bool look_at_device(struct clv_report_device *d, const struct clv_report_
 	for (uint32_t i = 0; i < d->moment_count; i++) {
 		const struct clv_report_moment *m = &d->moments[i], *w = &d->moments[d->worst];
 		bool failure = m->kind == CLV_MOMENT_FAILURE;
-		if (w->kind != CLV_MOMENT_FAILURE &&
-		    (failure || m->sum.of[CLV_CAUSE_HARD] > w->sum.of[CLV_CAUSE_HARD]))
+		if (w->kind != CLV_MOMENT_FAILURE && (failure || m->sum.of[CLV_CAUSE_HARD] > w->sum.of[CLV_CAUSE_HARD]))
 			d->worst = i;
 	}
 	return clv_reservations_list(d, err) && clv_whatif_try(d, o, err) && clv_explain_device(d, err);

@@ -52,7 +52,7 @@ struct clv_report_sum {
 };
 
 #define CLV_REPORT_BEFORE (UINT32_MAX - 1) /* born, freed: before the first event */
-#define CLV_REPORT_NEVER UINT32_MAX  /* freed, gone: not until the end of the trace */
+#define CLV_REPORT_NEVER UINT32_MAX        /* freed, gone: not until the end of the trace */
 
 /* Where the frames come from. */
 enum clv_report_basis {

@@ -86,8 +86,8 @@ static json_t *block_json(const struct clv_report_device *d, uint32_t id)
 	clv_report_group_name(d, &as_group, name, sizeof(name));
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", clv_json_text(name), "address", address(b->addr),
 			 "requested_bytes", number(b->size), "given_bytes", number(b->given), "cut_from_bytes",
-			 number_unless(b->cut_from, 0), "alloc_event", event(b->born), "free_event", event(b->freed), "stream",
-			 stream_of(d->trace, b->stream));
+			 number_unless(b->cut_from, 0), "alloc_event", event(b->born), "free_event", event(b->freed),
+			 "stream", stream_of(d->trace, b->stream));
 }
 
 static json_t *hole_json(const struct clv_report_device *d, const struct clv_report_hole *h)
@@ -106,15 +106,15 @@ static json_t *group_json(const struct clv_report_device *d, const struct clv_re
 {
 	char name[512];
 	clv_report_group_name(d, g, name, sizeof(name));
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", clv_json_text(name),
-			 "blocks", number(g->blocks), "bytes", number(g->bytes), "requested_bytes",
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name",
+			 clv_json_text(name), "blocks", number(g->blocks), "bytes", number(g->bytes), "requested_bytes",
 			 number_unless(g->size, 0), "stream", stream_of(d->trace, g->stream), "stranded_bytes",
 			 number(g->stranded_bytes), "marginal_bytes", number(g->marginal_bytes), "shared_bytes",
 			 number(g->shared_bytes), "frame_bytes", number(g->frame_bytes), "frames", number(g->frames),
-			 "frames_alone", number(g->frames_alone), "age_s", span_json(g->age_min_s, g->age_max_s), "left_s",
-			 span_json(g->left_min_s, g->left_max_s), "never_freed", number(g->never_freed), "would_serve",
-			 g->would_serve < 0 ? json_null() : json_boolean(g->would_serve), "sample", block_json(d, g->sample),
-			 "stack", stack_of(d->trace, g->stack));
+			 "frames_alone", number(g->frames_alone), "age_s", span_json(g->age_min_s, g->age_max_s),
+			 "left_s", span_json(g->left_min_s, g->left_max_s), "never_freed", number(g->never_freed),
+			 "would_serve", g->would_serve < 0 ? json_null() : json_boolean(g->would_serve), "sample",
+			 block_json(d, g->sample), "stack", stack_of(d->trace, g->stack));
 }
 
 static json_t *failure_json(const struct clv_report_device *d, const struct clv_report_moment *m)
@@ -123,11 +123,12 @@ static json_t *failure_json(const struct clv_report_device *d, const struct clv_
 	if (m->kind != CLV_MOMENT_FAILURE)
 		return json_null();
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "requested_bytes", number(f->asked),
-			 "driver_bytes", number(f->needed), "device_free_bytes", number_unless(f->device_free, UINT64_MAX),
-			 "limit_bytes", number_unless(f->limit, UINT64_MAX), "usable_free_bytes", number(f->usable_free),
-			 "largest_usable_bytes", number(f->largest_usable), "foreign_free_bytes", number(f->foreign_free),
-			 "repeats", number(f->repeats), "stream", stream_of(d->trace, f->stream), "text",
-			 clv_json_text(f->text), "stack", stack_of(d->trace, f->stack));
+			 "driver_bytes", number(f->needed), "device_free_bytes",
+			 number_unless(f->device_free, UINT64_MAX), "limit_bytes", number_unless(f->limit, UINT64_MAX),
+			 "usable_free_bytes", number(f->usable_free), "largest_usable_bytes", number(f->largest_usable),
+			 "foreign_free_bytes", number(f->foreign_free), "repeats", number(f->repeats), "stream",
+			 stream_of(d->trace, f->stream), "text", clv_json_text(f->text), "stack",
+			 stack_of(d->trace, f->stack));
 }
 
 static json_t *moment_json(const struct clv_report_device *d, const struct clv_report_moment *m)
@@ -138,11 +139,12 @@ static json_t *moment_json(const struct clv_report_device *d, const struct clv_r
 	for (uint32_t i = 0; i < m->groups_kept; i++)
 		groups = append(groups, group_json(d, &m->groups[i]));
 	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", clv_moment_name(m->kind),
-			 "label", text_of(d->trace, m->label), "event", number(m->event), "time_s", json_real(m->time_s),
-			 "memory", sum_json(&m->sum), "live_blocks", number(m->live_blocks), "frames", number(m->frames),
-			 "frames_occupied", number(m->frames_occupied), "largest_hole_bytes", number(m->largest_hole),
-			 "hole_count", number(m->hole_count), "holes", holes, "culprit_groups", number(m->group_count),
-			 "culprits", groups, "failure", failure_json(d, m));
+			 "label", text_of(d->trace, m->label), "event", number(m->event), "time_s",
+			 json_real(m->time_s), "memory", sum_json(&m->sum), "live_blocks", number(m->live_blocks),
+			 "frames", number(m->frames), "frames_occupied", number(m->frames_occupied),
+			 "largest_hole_bytes", number(m->largest_hole), "hole_count", number(m->hole_count), "holes",
+			 holes, "culprit_groups", number(m->group_count), "culprits", groups, "failure",
+			 failure_json(d, m));
 }
 
 static json_t *trial_json(const struct clv_report_trial *t)
@@ -157,9 +159,9 @@ static json_t *trial_json(const struct clv_report_trial *t)
 static json_t *reservation_json(const struct clv_report_device *d, const struct clv_report_reservation *r)
 {
 	return json_pack("{s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:b}", "name", text_of(d->trace, r->name), "bytes",
-			 number(r->slot_bytes), "count", number(r->slots), "hard", (int)r->hard, "held", number(r->held), "served",
-			 number(r->served), "yielded", number(r->yielded), "missed", number(r->missed), "held_peak_bytes",
-			 number(r->held_bytes_peak), "ended", (int)r->ended);
+			 number(r->slot_bytes), "count", number(r->slots), "hard", (int)r->hard, "held",
+			 number(r->held), "served", number(r->served), "yielded", number(r->yielded), "missed",
+			 number(r->missed), "held_peak_bytes", number(r->held_bytes_peak), "ended", (int)r->ended);
 }
 
 /* Columns, a value a bucket. */
@@ -187,18 +189,18 @@ static json_t *device_json(const struct clv_report_device *d, bool timeline)
 	for (uint32_t i = 0; i < d->reservation_count; i++)
 		reservations = append(reservations, reservation_json(d, &d->reservations[i]));
 	/* s:o* leaves out what is NULL */
-	return json_pack("{s:o,s:i,s:s,s:s,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "file",
-			 clv_json_text(d->trace->file), "device", d->history->device, "format",
-			 clv_trace_format_name(d->trace->format), "basis", clv_report_basis_name(d->basis), "has_history",
-			 (int)d->has_history, "given_known", (int)d->given_known, "uncertain_until_event",
-			 number(d->uncertain_until), "events", number(d->history->event_count), "duration_s",
-			 json_real(d->history->duration_s), "limit_bytes", number_unless(d->limit, 0), "device_bytes",
-			 number_unless(d->device_bytes, 0), "peak", sum_json(&d->peak), "held_over_live",
-			 live ? json_real((double)d->peak.held / (double)live) : json_null(), "failures",
-			 number(d->failures), "failures_untold", number(d->failures_untold), "marks_untold",
-			 number(d->marks_untold), "worst_moment", d->moment_count ? number(d->worst) : json_null(), "summary",
-			 clv_json_text(d->summary), "moments", moments, "reservations", reservations, "trials",
-			 json_pack("{s:o,s:o}", "tried", trials, "untried", number(d->untried)), "timeline",
+	return json_pack("{s:o,s:i,s:s,s:s,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}",
+			 "file", clv_json_text(d->trace->file), "device", d->history->device, "format",
+			 clv_trace_format_name(d->trace->format), "basis", clv_report_basis_name(d->basis),
+			 "has_history", (int)d->has_history, "given_known", (int)d->given_known,
+			 "uncertain_until_event", number(d->uncertain_until), "events", number(d->history->event_count),
+			 "duration_s", json_real(d->history->duration_s), "limit_bytes", number_unless(d->limit, 0),
+			 "device_bytes", number_unless(d->device_bytes, 0), "peak", sum_json(&d->peak),
+			 "held_over_live", live ? json_real((double)d->peak.held / (double)live) : json_null(),
+			 "failures", number(d->failures), "failures_untold", number(d->failures_untold), "marks_untold",
+			 number(d->marks_untold), "worst_moment", d->moment_count ? number(d->worst) : json_null(),
+			 "summary", clv_json_text(d->summary), "moments", moments, "reservations", reservations,
+			 "trials", json_pack("{s:o,s:o}", "tried", trials, "untried", number(d->untried)), "timeline",
 			 timeline ? timeline_json(d) : NULL);
 }
 

@@ -16,7 +16,8 @@ struct lister {
 static struct clv_report_reservation *reservation_of(struct lister *l, const struct clv_note *n)
 {
 	struct clv_report_device *d = l->d;
-	bool by_a = n->kind == CLV_EVENT_RESERVE_HOLD || n->kind == CLV_EVENT_RESERVE_SERVE || n->kind == CLV_EVENT_RESERVE_YIELD;
+	bool by_a = n->kind == CLV_EVENT_RESERVE_HOLD || n->kind == CLV_EVENT_RESERVE_SERVE ||
+		    n->kind == CLV_EVENT_RESERVE_YIELD;
 	uint64_t slot = by_a ? n->a : n->size;
 	for (uint32_t i = 0; i < d->reservation_count; i++)
 		if (d->reservations[i].name == n->text && d->reservations[i].slot_bytes == slot)

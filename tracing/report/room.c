@@ -55,8 +55,8 @@ static void look_at_frame(struct look *l, const struct clv_plane_frame *f)
 		l->room->returnable += p->keys[f->end] - p->keys[f->begin];
 }
 
-void clv_room_look(struct clv_room *room, const struct clv_state *s, const struct clv_culprits *culprits, uint32_t without,
-		   const struct clv_room_for *want)
+void clv_room_look(struct clv_room *room, const struct clv_state *s, const struct clv_culprits *culprits,
+		   uint32_t without, const struct clv_room_for *want)
 {
 	const struct clv_plane *p = &s->plane;
 	struct look l = {.room = room, .p = p, .c = culprits, .want = want, .without = without};

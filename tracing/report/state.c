@@ -167,9 +167,9 @@ static void give_sizes(struct clv_state *s)
 		struct clv_report_block *b = &s->blocks[i];
 		if (b->given)
 			continue;
-		b->given = s->basis == CLV_BASIS_SEGMENTS && b->size < CLV_GIB * CLV_GIB ?
-				   clv_torch_round(&s->settings, b->size) :
-				   round_up(b->size, CLV_GRAIN);
+		b->given = s->basis == CLV_BASIS_SEGMENTS && b->size < CLV_GIB * CLV_GIB
+				   ? clv_torch_round(&s->settings, b->size)
+				   : round_up(b->size, CLV_GRAIN);
 	}
 	for (uint32_t i = 0; i < s->window.block_count; i++) {
 		const struct clv_window_block *k = &s->window.blocks[i];
@@ -215,8 +215,9 @@ static bool note_keys(struct clv_state *s)
 		const struct clv_note *n = &s->h->notes[i];
 		bool place = n->kind == CLV_EVENT_FRAME_CREATE || n->kind == CLV_EVENT_FRAME_RELEASE ||
 			     n->kind == CLV_EVENT_FRAME_MAP || n->kind == CLV_EVENT_FRAME_UNMAP ||
-			     n->kind == CLV_EVENT_READY || n->kind == CLV_EVENT_MERGE || n->kind == CLV_EVENT_CUT || n->kind == CLV_EVENT_RESERVE_HOLD ||
-			     n->kind == CLV_EVENT_RESERVE_YIELD || n->kind == CLV_EVENT_DRIVER_ALLOC;
+			     n->kind == CLV_EVENT_READY || n->kind == CLV_EVENT_MERGE || n->kind == CLV_EVENT_CUT ||
+			     n->kind == CLV_EVENT_RESERVE_HOLD || n->kind == CLV_EVENT_RESERVE_YIELD ||
+			     n->kind == CLV_EVENT_DRIVER_ALLOC;
 		if (place && !(clv_plane_key(&s->plane, n->addr) && clv_plane_key(&s->plane, end_of(n->addr, n->size))))
 			return false;
 		if (n->kind == CLV_EVENT_FRAME_MAP && n->b && /* where it was: an initial frame, perhaps */
@@ -245,7 +246,8 @@ static bool block_keys(struct clv_state *s)
 /* ---- what the memory around says of a block ---- */
 
 /* PyTorch gives the front of a free block, and leaves as one what it does not split. */
-static uint64_t torch_given(const struct clv_state *s, const struct clv_report_frame *f, uint64_t rounded, uint64_t room)
+static uint64_t torch_given(const struct clv_state *s, const struct clv_report_frame *f, uint64_t rounded,
+			    uint64_t room)
 {
 	if (room <= rounded)
 		return room;
@@ -490,14 +492,17 @@ static void apply_driver_note(struct clv_state *s, const struct clv_note *n)
 	uint32_t begin = clv_plane_rank_from(p, n->addr);
 	uint32_t end = clv_plane_rank_from(p, end_of(n->addr, n->size));
 	if (n->kind == CLV_EVENT_DRIVER_ALLOC) {
-		const struct clv_report_frame f = {
-			.addr = n->addr, .size = end_of(n->addr, n->size) - n->addr, .born = note_event(s), .stream = CLV_NO_STREAM};
+		const struct clv_report_frame f = {.addr = n->addr,
+						   .size = end_of(n->addr, n->size) - n->addr,
+						   .born = note_event(s),
+						   .stream = CLV_NO_STREAM};
 		clv_plane_map(p, &f);
 		if (s->driver_is_live)
 			clv_plane_put(p, begin, end, CLV_PLANE_LIVE, CLV_NO_BLOCK, UINT64_MAX);
 		return;
 	}
-	uint32_t frame = begin < p->key_count && p->keys[begin] == n->addr ? clv_plane_frame_of(p, begin) : CLV_RANK_NONE;
+	uint32_t frame =
+		begin < p->key_count && p->keys[begin] == n->addr ? clv_plane_frame_of(p, begin) : CLV_RANK_NONE;
 	if (frame == CLV_RANK_NONE)
 		return; /* from before the recording */
 	if (s->driver_is_live)
@@ -547,8 +552,7 @@ static void apply_note(struct clv_state *s)
 
 static bool note_is_next(const struct clv_state *s)
 {
-	return s->note < s->h->note_count &&
-	       (s->h->notes[s->note].event <= s->event || s->event >= s->h->event_count);
+	return s->note < s->h->note_count && (s->h->notes[s->note].event <= s->event || s->event >= s->h->event_count);
 }
 
 bool clv_state_step(struct clv_state *s)
@@ -615,7 +619,8 @@ static void start_frames(struct clv_state *s)
 		const struct clv_note *n = &s->h->notes[i];
 		bool frame = n->kind == CLV_EVENT_FRAME_CREATE || n->kind == CLV_EVENT_FRAME_RELEASE ||
 			     n->kind == CLV_EVENT_FRAME_MAP || n->kind == CLV_EVENT_FRAME_UNMAP;
-		if (!frame || clv_map_get(&s->numbers, n->a) != CLV_MAP_NONE || (n->kind == CLV_EVENT_FRAME_MAP && !n->b))
+		if (!frame || clv_map_get(&s->numbers, n->a) != CLV_MAP_NONE ||
+		    (n->kind == CLV_EVENT_FRAME_MAP && !n->b))
 			continue;
 		struct clv_physical *f = physical(s, n->a);
 		if (!f)
@@ -666,7 +671,8 @@ static enum clv_report_basis basis_of(struct clv_state *s)
 	return driver ? CLV_BASIS_DRIVER : CLV_BASIS_EXTENTS;
 }
 
-bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history, struct clv_error *err)
+bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history,
+		    struct clv_error *err)
 {
 	*s = (struct clv_state){.trace = trace, .h = history};
 	s->basis = basis_of(s);

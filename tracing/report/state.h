@@ -31,18 +31,20 @@ struct clv_state {
 
 	/* private to state.c */
 	struct clv_state_place *places; /* by dense id */
-	bool whole_ranges;     /* ranges are not divided into pages: there would be too many */
-	bool has_ready;        /* FRAMES: the heap tells when a free is complete */
-	bool driver_is_live;   /* DRIVER: no requests were recorded, so what the driver gave is taken to be in use */
+	bool whole_ranges;              /* ranges are not divided into pages: there would be too many */
+	bool has_ready;                 /* FRAMES: the heap tells when a free is complete */
+	bool driver_is_live; /* DRIVER: no requests were recorded, so what the driver gave is taken to be in use */
 	uint64_t pages;
-	struct clv_map served; /* FRAMES: by address, the note of the cut or the reservation that made room for a request */
+	struct clv_map
+		served; /* FRAMES: by address, the note of the cut or the reservation that made room for a request */
 	struct clv_map numbers; /* FRAMES: by a frame's number, its index in `physical` */
 	struct clv_physical *physical;
 	size_t physical_count, physical_cap;
 };
 
 /* Before the first step. False with an error: out of host memory. Close it in any case. */
-bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history, struct clv_error *err);
+bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history,
+		    struct clv_error *err);
 void clv_state_close(struct clv_state *s);
 
 /* Back before the first step; what is known of blocks and given sizes stays, the list of frames begins anew. */

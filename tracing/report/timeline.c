@@ -188,8 +188,8 @@ static bool look_for_failure(struct pass *p, uint32_t event, uint32_t note)
 	const struct clv_state *s = p->s;
 	if (s->event != event && s->h->events[event].action == CLV_ACTION_OOM)
 		return note_failure(p, event, false);
-	bool refused = s->note != note && s->basis == CLV_BASIS_DRIVER && s->h->notes[note].kind == CLV_EVENT_DRIVER_FAIL &&
-		       s->h->notes[note].a == DRIVER_OUT_OF_MEMORY;
+	bool refused = s->note != note && s->basis == CLV_BASIS_DRIVER &&
+		       s->h->notes[note].kind == CLV_EVENT_DRIVER_FAIL && s->h->notes[note].a == DRIVER_OUT_OF_MEMORY;
 	return !refused || note_failure(p, note, true);
 }
 
@@ -218,7 +218,8 @@ static bool walk(struct pass *p)
 		look(p, b);
 		if (!look_for_failure(p, event, note))
 			return false;
-		if (s->note != note && p->marks == s->h && s->h->notes[note].kind == CLV_EVENT_MARK && !note_mark(p, note))
+		if (s->note != note && p->marks == s->h && s->h->notes[note].kind == CLV_EVENT_MARK &&
+		    !note_mark(p, note))
 			return false;
 		if (step % STRETCH == 0 && p->o->progress)
 			p->o->progress(p->o->progress_arg, "walking through the history", (double)step / (double)steps);

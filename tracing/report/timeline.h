@@ -12,13 +12,13 @@ struct clv_stop {
 	enum clv_moment_kind kind;
 	uint32_t event, note; /* after so many steps of each */
 	double time_s;
-	uint32_t of;        /* FAILURE: the event, or `by_note` the note; MARK: the note in the first history; else 0 */
+	uint32_t of; /* FAILURE: the event, or `by_note` the note; MARK: the note in the first history; else 0 */
 	bool by_note;
-	uint64_t repeats;   /* FAILURE: like this one, and not told */
+	uint64_t repeats; /* FAILURE: like this one, and not told */
 };
 
 struct clv_timeline {
-	uint64_t begin_us; /* of the trace */
+	uint64_t begin_us;      /* of the trace */
 	struct clv_stop *stops; /* by time; free with clv_mem_free */
 	size_t stop_count, stop_cap;
 };

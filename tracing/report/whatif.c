@@ -34,13 +34,13 @@ struct whatif {
 	uint32_t candidate_count;
 	struct clv_torch_settings settings; /* SEGMENTS: as they were */
 	struct clv_verify_result verify;
-	struct clv_history asked; /* the history in which what failed is asked for as if it had been served, and freed at once */
-	uint32_t *empty_caches;   /* events of that history */
+	struct clv_history
+		asked; /* the history in which what failed is asked for as if it had been served, and freed at once */
+	uint32_t *empty_caches; /* events of that history */
 	uint64_t capacity;
 	uint32_t plain;  /* index in trials of the PLAIN one; 0: it was not tried */
 	uint64_t budget; /* events that may still be replayed */
 };
-
 
 CLV_PRINTF(3, 4) static struct candidate *add(struct whatif *w, const char *policy, const char *fmt, ...)
 {
@@ -86,7 +86,8 @@ static void torch_candidates(struct whatif *w)
 	if (limited) {
 		/* the recorded value counts, whatever the text says */
 		change_conf(policy, sizeof(policy), conf, "max_split_size_mb", "");
-		add(w, policy, "without max_split_size_mb (it was %s)", clv_size_print(s->max_split_size, size, sizeof(size)));
+		add(w, policy, "without max_split_size_mb (it was %s)",
+		    clv_size_print(s->max_split_size, size, sizeof(size)));
 	}
 	if (!s->expandable) {
 		change_conf(policy, sizeof(policy), conf, "expandable_segments", "expandable_segments:True");
@@ -95,7 +96,8 @@ static void torch_candidates(struct whatif *w)
 			change_conf(more, sizeof(more), conf, "max_split_size_mb", "");
 			change_conf(policy, sizeof(policy), more + strlen("torch:"), "expandable_segments",
 				    "expandable_segments:True");
-			add(w, policy, "PYTORCH_CUDA_ALLOC_CONF=%s, without max_split_size_mb", policy + strlen("torch:"));
+			add(w, policy, "PYTORCH_CUDA_ALLOC_CONF=%s, without max_split_size_mb",
+			    policy + strlen("torch:"));
 		}
 	}
 	if (!limited && !s->expandable) {
@@ -152,14 +154,15 @@ static void reserve_candidates(struct whatif *w, const char *settings)
 		if (!group->size || group->size <= CLV_RESERVE_ABOVE || group->blocks > CLV_RESERVE_COUNT_MAX ||
 		    !(group->marginal_bytes || group->shared_bytes) || strstr(settings, "reserve:"))
 			continue;
-		snprintf(policy, sizeof(policy), "cleave:%s%sreserve:%" PRIu64 "*%" PRIu64, settings, *settings ? "," : "",
-			 group->size, group->blocks);
+		snprintf(policy, sizeof(policy), "cleave:%s%sreserve:%" PRIu64 "*%" PRIu64, settings,
+			 *settings ? "," : "", group->size, group->blocks);
 		clv_size_print(group->size, size, sizeof(size));
 		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " of %s back",
 		    policy + strlen("cleave:"), group->blocks, size)
 			->role = BESIDE_PLAIN;
 		snprintf(policy + strlen(policy), sizeof(policy) - strlen(policy), "+class");
-		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " from half of %s to %s back",
+		add(w, policy,
+		    "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " from half of %s to %s back",
 		    policy + strlen("cleave:"), group->blocks, size, size)
 			->role = BESIDE_PLAIN;
 		return;
@@ -172,7 +175,8 @@ static void cleave_candidates(struct whatif *w)
 	heap_settings(w->d, settings, sizeof(settings));
 	bool own = w->d->basis == CLV_BASIS_FRAMES;
 	snprintf(policy, sizeof(policy), "cleave%s%s", *settings ? ":" : "", settings);
-	add(w, policy, own ? "the same settings, replayed" : "`cleave run`: the same requests served by Cleave")->role = PLAIN;
+	add(w, policy, own ? "the same settings, replayed" : "`cleave run`: the same requests served by Cleave")->role =
+		PLAIN;
 	reserve_candidates(w, settings);
 	if (own && !strstr(settings, "growth:tight")) {
 		snprintf(policy, sizeof(policy), "cleave:%s%sgrowth:tight", settings, *settings ? "," : "");
@@ -338,7 +342,8 @@ static bool try_all(struct whatif *w)
 
 bool clv_whatif_try(struct clv_report_device *d, const struct clv_report_options *options, struct clv_error *err)
 {
-	if (!options->trial_events || !d->history->alloc_count || (!d->failures && d->peak.held == d->peak.of[CLV_CAUSE_LIVE]))
+	if (!options->trial_events || !d->history->alloc_count ||
+	    (!d->failures && d->peak.held == d->peak.of[CLV_CAUSE_LIVE]))
 		return true;
 	struct whatif *w = clv_mem_zalloc(1, sizeof(*w));
 	bool ok = w != NULL;
