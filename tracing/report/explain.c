@@ -64,19 +64,21 @@ static struct name group_name(const struct clv_report_device *d, const struct cl
 }
 
 /* What frames are called in this trace. */
-static const char *frame_word(const struct clv_report_device *d, bool many)
+static const char *frame_word(const struct clv_report_device *d)
 {
 	switch (d->basis) {
 	case CLV_BASIS_SEGMENTS:
-		return many ? "segments" : "segment";
+		if (d->frame_count && d->frames[0].expandable)
+			return "pages of segments";
+		return "segments";
 	case CLV_BASIS_DRIVER:
-		return many ? "driver allocations" : "driver allocation";
+		return "driver allocations";
 	case CLV_BASIS_EXTENTS:
-		return many ? "stretches of 2 MiB" : "stretch of 2 MiB";
+		return "stretches of 2 MiB";
 	case CLV_BASIS_FRAMES:
 		break;
 	}
-	return many ? "frames" : "frame";
+	return "frames";
 }
 
 static uint64_t sum_free(const struct clv_report_sum *s)
@@ -141,7 +143,8 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 		return;
 	const struct clv_report_group *g = &m->groups[0];
 	if (g->stranded_bytes) {
-		say(t, " Most of it is pinned by ");
+		say(t, g->stranded_bytes >= stranded / 2 ? " Most of it is pinned by "
+							 : " Most of what one group pins alone is pinned by ");
 		say_group(t, g);
 		say(t, ": without %s, %s of it would be free again, and %s could go back whole",
 		    g->blocks == 1 ? "it" : "them", size(g->stranded_bytes).text, size(g->frame_bytes).text);
@@ -190,7 +193,7 @@ static void say_memory(struct text *t, const struct clv_report_moment *m)
 	say(t, ", %s free", size(sum_free(s)).text);
 	if (s->of[CLV_CAUSE_HARD])
 		say(t, ", of which %s are stranded: they lie in %s that hold a live block too",
-		    size(s->of[CLV_CAUSE_HARD]).text, frame_word(t->d, true));
+		    size(s->of[CLV_CAUSE_HARD]).text, frame_word(t->d));
 	say(t, ".");
 	if (f->foreign_free)
 		say(t, " %s of what is free belongs to other streams, pools or sizes, which PyTorch keeps apart.",
@@ -311,7 +314,7 @@ static void say_peak(struct text *t)
 			say(t, ", %s stranded beside live blocks", size(m->sum.of[CLV_CAUSE_HARD]).text);
 		if (m->sum.of[CLV_CAUSE_SOFT])
 			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text,
-			    frame_word(d, true));
+			    frame_word(d));
 	}
 	say(t, ".");
 }
@@ -327,7 +330,7 @@ static void say_most_stranded(struct text *t)
 	if (!m || !m->sum.of[CLV_CAUSE_HARD])
 		return;
 	say(t, " Most was stranded at %.6g s: %s, in %" PRIu64 " of %" PRIu64 " %s.", m->time_s,
-	    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d, true));
+	    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d));
 	say_culprits(t, m);
 }
 

@@ -6,6 +6,9 @@
 
 #include "../../src/base/torch_sizes.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #define EXTENT (2 * CLV_MIB)
 /* More pages than that, in one range or altogether, are not told apart: no device has them. */
 #define RANGE_PAGES_MAX 65536u
@@ -555,6 +558,23 @@ static bool note_is_next(const struct clv_state *s)
 	return s->note < s->h->note_count && (s->h->notes[s->note].event <= s->event || s->event >= s->h->event_count);
 }
 
+static void check_now(struct clv_state *s)
+{
+#ifdef CLV_CHECK_INVARIANTS
+	const struct clv_report_sum *sum = &s->plane.sum;
+	uint64_t all = 0;
+	for (int c = 0; c < CLV_CAUSE_COUNT; c++)
+		all += sum->of[c];
+	if (all == sum->held)
+		return;
+	fprintf(stderr, "cleave: the report's books do not balance after event %" PRIu32 ": %" PRIu64 " of %" PRIu64 " bytes\n",
+		s->event, all, sum->held);
+	s->plane.broken = true;
+#else
+	(void)s;
+#endif
+}
+
 bool clv_state_step(struct clv_state *s)
 {
 	if (note_is_next(s)) {
@@ -566,6 +586,7 @@ bool clv_state_step(struct clv_state *s)
 	} else {
 		return false;
 	}
+	check_now(s);
 	return !s->plane.broken;
 }
 
