@@ -396,6 +396,70 @@ START_TEST(what_no_allocator_could_serve)
 }
 END_TEST
 
+static bool was_tried(const struct clv_report_device *d, const char *policy)
+{
+	for (uint32_t i = 1; i < d->trial_count; i++)
+		if (!strcmp(d->trials[i].policy, policy))
+			return true;
+	return false;
+}
+
+/* What is tried changes one thing, and nothing that is on already. A program can set max_split_size without the variable. */
+START_TEST(what_is_tried)
+{
+	static const struct {
+		const char *conf;
+		int64_t max_split;
+		const char *tried[4], *untried[2];
+	} cases[] = {
+		{"", -1, {"torch:expandable_segments:True", "torch:max_split_size_mb:33", "cleave"}, {"torch:"}},
+		{"max_split_size_mb:30",
+		 30 * M,
+		 {"torch:", "torch:max_split_size_mb:30,expandable_segments:True", "torch:expandable_segments:True",
+		  "cleave"},
+		 {"torch:max_split_size_mb:33"}},
+		{"garbage_collection_threshold:0.5, expandable_segments:False",
+		 40 * M,
+		 {"torch:garbage_collection_threshold:0.5,max_split_size_mb:40,expandable_segments:True"},
+		 {"torch:garbage_collection_threshold:0.5, expandable_segments:False,max_split_size_mb:40"}},
+		{"expandable_segments:True,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+		 -1,
+		 {"cleave"},
+		 {"torch:expandable_segments:True", "torch:max_split_size_mb:33"}},
+	};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		struct rig r = rig_open();
+		rig_settings(&r, cases[i].conf);
+		r.trace->torch.max_split_size = cases[i].max_split;
+		pinned_pattern(&r, 0, 0);
+		struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
+		const struct clv_report_device *d = &report->devices[0];
+		for (size_t k = 0; k < CLV_ARRAY_LEN(cases[i].tried) && cases[i].tried[k]; k++)
+			ck_assert_msg(was_tried(d, cases[i].tried[k]), "%s: %s", cases[i].conf, cases[i].tried[k]);
+		for (size_t k = 0; k < CLV_ARRAY_LEN(cases[i].untried) && cases[i].untried[k]; k++)
+			ck_assert_msg(!was_tried(d, cases[i].untried[k]), "%s: %s", cases[i].conf, cases[i].untried[k]);
+		ck_assert_str_eq(d->trials[0].policy, "recorded");
+		rig_close(&r, report);
+	}
+}
+END_TEST
+
+/* A trace that is too long is not replayed, and that is said. */
+START_TEST(trials_cost_no_more_than_allowed)
+{
+	struct rig r = rig_open();
+	rig_settings(&r, "");
+	pinned_pattern(&r, 0, 0);
+	struct clv_report *report =
+		rig_report(&r, &(struct clv_report_options){.trial_events = 3 * 7}); /* to look, and two */
+	const struct clv_report_device *d = &report->devices[0];
+	ck_assert_uint_eq(d->trial_count, 1 + 2);
+	ck_assert_uint_gt(d->untried, 0);
+	ck_assert_ptr_nonnull(strstr(d->summary, "not tried, since the trace is long"));
+	rig_close(&r, report);
+}
+END_TEST
+
 /* PyTorch keeps streams apart. */
 START_TEST(memory_of_another_stream)
 {
@@ -580,6 +644,6 @@ END_TEST
 CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_streams,
 	   what_is_not_split_off_is_internal, pages_of_expandable_segments_go_back_alone, frames_of_the_heap,
 	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone, why_a_request_failed,
-	   what_no_allocator_could_serve, memory_of_another_stream, marks_and_a_chosen_moment,
-	   a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all, without_host_memory,
-	   the_frame_that_tells_most)
+	   what_no_allocator_could_serve, what_is_tried, trials_cost_no_more_than_allowed, memory_of_another_stream,
+	   marks_and_a_chosen_moment, a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all,
+	   without_host_memory, the_frame_that_tells_most)

@@ -77,14 +77,27 @@ static void change_conf(char *out, size_t len, const char *conf, const char *wit
 		out[n - 1] = '\0';
 }
 
-static void torch_candidates(struct whatif *w)
+/* The text of the settings that were in force: programs can change them without the variable. */
+static void conf_in_force(const struct whatif *w, char *out, size_t len)
 {
 	const struct clv_torch_settings *s = &w->settings;
 	const char *conf = w->d->trace->torch.conf ? w->d->trace->torch.conf : "";
+	int n = snprintf(out, len, "%s", conf);
+	size_t used = n > 0 ? clv_min_u64((uint64_t)n, len - 1) : 0;
+	if (s->max_split_size != CLV_TORCH_UNLIMITED && !strstr(conf, "max_split_size_mb"))
+		used += (size_t)snprintf(out + used, len - used, "%smax_split_size_mb:%" PRIu64, used ? "," : "",
+					 s->max_split_size / CLV_MIB);
+	if (used < len && s->expandable && !strstr(conf, "expandable_segments"))
+		snprintf(out + used, len - used, "%sexpandable_segments:True", used ? "," : "");
+}
+
+static void torch_candidates(struct whatif *w)
+{
+	const struct clv_torch_settings *s = &w->settings;
 	bool limited = s->max_split_size != CLV_TORCH_UNLIMITED;
-	char policy[TEXT], more[TEXT], size[32];
+	char conf[TEXT / 2], policy[TEXT], more[TEXT], size[32];
+	conf_in_force(w, conf, sizeof(conf));
 	if (limited) {
-		/* the recorded value counts, whatever the text says */
 		change_conf(policy, sizeof(policy), conf, "max_split_size_mb", "");
 		add(w, policy, "without max_split_size_mb (it was %s)",
 		    clv_size_print(s->max_split_size, size, sizeof(size)));
