@@ -456,6 +456,10 @@ START_TEST(trials_cost_no_more_than_allowed)
 	ck_assert_uint_eq(d->trial_count, 1 + 2);
 	ck_assert_uint_gt(d->untried, 0);
 	ck_assert_ptr_nonnull(strstr(d->summary, "not tried, since the trace is long"));
+	clv_report_free(report);
+	report = rig_report(&r, &(struct clv_report_options){.trial_events = 7}); /* what needs no look */
+	ck_assert_uint_eq(report->devices[0].trial_count, 1 + 1);
+	ck_assert_str_eq(report->devices[0].trials[1].policy, "cleave");
 	rig_close(&r, report);
 }
 END_TEST

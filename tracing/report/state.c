@@ -567,7 +567,8 @@ static void check_now(struct clv_state *s)
 		all += sum->of[c];
 	if (all == sum->held)
 		return;
-	fprintf(stderr, "cleave: the report's books do not balance after event %" PRIu32 ": %" PRIu64 " of %" PRIu64 " bytes\n",
+	fprintf(stderr,
+		"cleave: the report's books do not balance after event %" PRIu32 ": %" PRIu64 " of %" PRIu64 " bytes\n",
 		s->event, all, sum->held);
 	s->plane.broken = true;
 #else
@@ -698,7 +699,8 @@ bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const st
 	*s = (struct clv_state){.trace = trace, .h = history};
 	s->basis = basis_of(s);
 	s->driver_is_live = s->basis == CLV_BASIS_DRIVER && !history->alloc_count;
-	s->given_known = s->basis == CLV_BASIS_SEGMENTS ? trace->torch.present : history->slack != NULL;
+	s->given_known =
+		s->basis == CLV_BASIS_SEGMENTS ? trace->torch.present || !history->event_count : history->slack != NULL;
 	/* settings that this version refuses are another version's; the defaults are nearest then */
 	if (!trace->torch.present || !clv_torch_settings_recorded(&s->settings, &trace->torch, NULL))
 		clv_torch_settings_default(&s->settings);

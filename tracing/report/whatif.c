@@ -314,12 +314,13 @@ static bool try_all(struct whatif *w)
 {
 	struct clv_report_device *d = w->d;
 	uint64_t cost = clv_max_u64(d->history->event_count, 1);
-	bool torch = d->basis == CLV_BASIS_SEGMENTS && d->trace->torch.present;
-	if (torch) { /* where the program emptied its cache is part of what it did */
+	/* Where the program emptied PyTorch's cache is part of what it did, and costs a walk to find out; alone that is of no use. */
+	bool torch = d->basis == CLV_BASIS_SEGMENTS && d->trace->torch.present && w->budget / 2 >= cost;
+	if (torch) {
 		struct clv_error unknown = {{0}};
-		if (w->budget >= cost && !clv_torch_verify(d->trace, d->history, &w->verify, &unknown))
+		if (!clv_torch_verify(d->trace, d->history, &w->verify, &unknown))
 			w->verify = (struct clv_verify_result){0};
-		w->budget -= clv_min_u64(w->budget, cost);
+		w->budget -= cost;
 	}
 	if (!ask_for_all(w))
 		return false;
@@ -338,7 +339,7 @@ static bool try_all(struct whatif *w)
 	if (!d->trials[0].policy || !d->trials[0].what)
 		return false;
 	for (uint32_t i = 0; i < w->candidate_count; i++) {
-		if (w->budget < cost) {
+		if (w->budget < cost || (!torch && clv_policy_is_torch(w->candidates[i].policy))) {
 			d->untried++;
 			continue;
 		}
