@@ -7,6 +7,7 @@
 #include "pickle_maker.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,6 +56,35 @@ START_TEST(converts)
 		"\"$CLEAVE\" replay s.pkl -p direct --json | sed -e 's/s[.]pkl//' -e 's/torch//' -e 's/\"wall_s.*//' "
 		"-e 's/\"events_per_s.*//' >a && \"$CLEAVE\" replay s.clv -p direct --json | sed -e 's/s[.]clv//' "
 		"-e 's/clv//' -e 's/\"wall_s.*//' -e 's/\"events_per_s.*//' >b && cmp a b"));
+}
+END_TEST
+
+/* A recording keeps what it has, and its native frames get names: where the files are not here, of their offsets. */
+START_TEST(recordings)
+{
+	struct clv_error err = {{0}};
+	char from[4096];
+	const char *data = getenv("CLEAVE_TEST_DATA");
+	ck_assert_ptr_nonnull(data);
+	snprintf(from, sizeof(from), "%s/recorder/v1.clv", data);
+	assert_done(cli_run("convert", from, "--to", "clv", "-o", "r.clv", NULL));
+	assert_done(cli_run("convert", "r.clv", "--to", "clv", "-o", "again.clv", NULL));
+	ck_assert_int_eq(cli_shell("cmp r.clv again.clv").status, 0);
+	struct clv_trace *before = clv_trace_import(from, &err), *t = clv_trace_import(cli_path("r.clv"), &err);
+	ck_assert_msg(before && t, "%s", err.text);
+	ck_assert_uint_eq(t->history_count, 2);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(t->histories[i].event_count, before->histories[i].event_count);
+		ck_assert_uint_eq(t->histories[i].note_count, before->histories[i].note_count);
+	}
+	unsigned native = 0;
+	for (uint32_t i = 0; i < t->stack_frame_count; i++) {
+		native += t->stack_frames[i].address != 0;
+		ck_assert_str_ne(t->strings[t->stack_frames[i].function], "");
+	}
+	ck_assert_uint_gt(native, 0);
+	clv_trace_free(before);
+	clv_trace_free(t);
 }
 END_TEST
 
@@ -131,6 +161,6 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {converts, refuses, files_that_may_not_grow, long_names, cut_short};
+	const TTest *const tests[] = {converts, recordings, refuses, files_that_may_not_grow, long_names, cut_short};
 	return cli_suite("cli_convert", tests, CLV_ARRAY_LEN(tests));
 }

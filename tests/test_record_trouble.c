@@ -292,9 +292,14 @@ START_TEST(a_limit_of_the_system)
 	}
 	clv_record_close();
 	ck_assert_uint_eq(said_so("too large"), 1);
+	struct clv_record_stats stats;
+	clv_record_get_stats(&stats);
+	ck_assert_int_eq(stats.disk_errno, EFBIG);
+	ck_assert_uint_eq(stats.events + stats.dropped, 20000);
 	struct clv_trace *t = rig_read(rig_path);
 	ck_assert_ptr_nonnull(t->note);
 	ck_assert_uint_gt(rig_events(t), 0);
+	ck_assert_uint_eq(rig_events(t), stats.events);
 	clv_trace_free(t);
 	rig_end();
 }

@@ -29,6 +29,7 @@ PARTS = (
     ("peers", parts_correct.peers, 150, 150, False),
     ("graphs", parts_measure.graphs, 100, 130, False),
     ("bench", parts_measure.bench, 90, 120, False),
+    ("record", parts_measure.record, 120, 150, False),
     ("moe", parts_measure.moe, 220, 330, False),
     ("plan", parts_plan.plan, 400, 400, False),
     ("server", parts_measure.server, 185, 320, False),

@@ -130,9 +130,11 @@ class Part:
         return left
 
     def command(self, command, how):
-        """how: plain (without Cleave), cleave, native (Cleave under PyTorch's own allocator), plan:FILE (with that plan)."""
-        how, _, plan = how.partition(":")
-        options = {"plain": None, "cleave": [], "native": ["--native"], "plan": ["--plan", plan]}[how]
+        """how: plain (without Cleave), cleave, native (Cleave under PyTorch's own allocator), plan:FILE (with that plan),
+        trace:FILE (recorded into it), observe:FILE (the same, with nothing served)."""
+        how, _, file = how.partition(":")
+        options = {"plain": None, "cleave": [], "native": ["--native"], "plan": ["--plan", file], "trace": ["--trace", file],
+                   "observe": ["--observe", "--trace", file]}[how]
         wrapped = [self.setup.cleave, "run", "--stats", *options, "--"] if options is not None else []
         return wrapped + [str(word) for word in command]
 

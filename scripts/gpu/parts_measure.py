@@ -82,6 +82,49 @@ def bench(part):
     part.show("pairs " + ", ".join(f"{size} B {one['cleave']:.0f} (driver {one['driver']:.0f})" for size, one in found.items()))
 
 
+# What a recording adds to a torch.empty and its free: PyTorch's history and Cleave's recorder, with the same stacks.
+STACKS = ("off", "python", "all")
+
+
+def record(part):
+    """What recording costs, and that what it wrote is what the program did."""
+    rounds = 30 if part.setup.long else 12
+    program = [part.setup.python, part.work("record_torch.py")]
+    entries = {"native": (program, "plain", None), "cleave": (program, "cleave", None)}
+    files = {}
+    for stacks in STACKS:
+        files[stacks] = os.path.join(part.setup.scratch, f"record-{stacks}.clv")
+        entries[f"cleave {stacks}"] = (program, f"trace:{files[stacks]}",
+                                       {"CLEAVE_CONF": f"stacks:{stacks},trace_buffer:64MiB"})
+    for history in ("python", "all"):
+        entries[f"native {history}"] = (program + ["--history", history], "plain", None)
+    files["observed"] = os.path.join(part.setup.scratch, "record-observed.clv")
+    entries["observed"] = (program, f"observe:{files['observed']}", {"CLEAVE_CONF": "stacks:off"} | BACKEND)
+    rows = measured(part, entries, rounds)
+    medians = {label: statistics.median(row["pair_ns"] for row in taken) for label, taken in rows.items()}
+    added = {label: medians[label] - medians[label.split()[0]] for label in medians if " " in label}
+    part.note(pair_ns=medians, added_ns=added)
+    part.check("two events without stacks add at most 80 ns", added["cleave off"] <= 80, f"{added['cleave off']:.0f} ns")
+    for stacks in ("python", "all"):
+        cleave, native = added[f"cleave {stacks}"], added[f"native {stacks}"]
+        part.check(f"stacks {stacks}: at most half of what PyTorch's history adds", cleave <= native / 2, f"{cleave:.0f} and {native:.0f} ns")
+    part.show("a recording adds " + ", ".join(f"{label} {value:.0f}" for label, value in added.items()) + " ns a pair")
+    for label, path in files.items():
+        done = part.run(f"report of {label}", [part.setup.cleave, "report", path, "--json"], "plain", timeout=120)
+        found = last_document(done.out)
+        part.check(f"{label}: the report is made", done.status == 0 and found, done.why())
+        part.note(**{f"report_{label}": {"bytes": os.path.getsize(path) if os.path.exists(path) else 0}})
+        if label in ("python", "all"):
+            part.check(f"{label}: the line that allocates is named", "record_torch.py" in done.out)
+
+
+def last_document(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 def measured(part, entries, rounds):
     rows = {label: [] for label in entries}
     with race(part, entries) as racers:
@@ -92,8 +135,8 @@ def measured(part, entries, rounds):
             order = order[1:] + order[:1]
     for label, racer in racers.items():
         done = racer.ended
-        part.check(f"{label}: the library is {'' if label == 'cleave' else 'not '}loaded",
-                   bool(done.result.get("preloaded")) == (label == "cleave"))
+        part.check(f"{label}: the library is {'' if entries[label][1] != 'plain' else 'not '}loaded",
+                   bool(done.result.get("preloaded")) == (entries[label][1] != "plain"))
         if label == "cleave":
             part.served(done, 1000 * rounds)
     return rows

@@ -7,6 +7,7 @@
 #include "../../tracing/format/clv.h"
 #include "../../tracing/import/import.h"
 #include "../../tracing/output.h"
+#include "../../tracing/symbols/symbolise.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static const char about[] =
 	"            blocks of each device\n"
 	"  rmm       an RMM CSV log: requests, completed frees and failures of one device, without\n"
 	"            settings, segments and stacks\n\n"
-	"FILE appears when it is complete; what was there before is replaced.";
+	"Native frames of a recording get their functions and lines, from the files that the program had\n"
+	"loaded: if they are here and still the same. FILE appears when it is complete; what was there before is replaced.";
 
 /* Each has one of the two: a format that holds all devices, or one. */
 static const struct target {
@@ -97,8 +99,10 @@ static int convert(const struct target *target, const char *from, int device, co
 		return clv_cli_refuse(NAME, "%s", err.text);
 	if (trace->note)
 		fprintf(stderr, "cleave " NAME ": %s: %s\n", from, trace->note);
+	clv_replay_meter_say(&meter, "looking up symbols of", from);
+	bool ok = clv_trace_symbolise(trace, NULL, &err);
 	clv_replay_meter_say(&meter, "writing", to);
-	bool ok = write_trace(target, trace, device, to, &err);
+	ok = ok && write_trace(target, trace, device, to, &err);
 	clv_replay_meter_clear(&meter);
 	clv_trace_free(trace);
 	return ok ? CLV_EXIT_DONE : clv_cli_refuse(NAME, "%s", err.text);

@@ -68,6 +68,7 @@ bool clv_record_flush(uint32_t timeout_ms);
 /* Ends with an END record. Events of other threads that come meanwhile are lost. */
 void clv_record_close(void);
 
+/* events: in the file; dropped: known to be missing from it. After clv_record_close() their sum is what was recorded. */
 struct clv_record_stats {
 	uint64_t events, dropped, bytes_written, files, stacks, threads;
 	int disk_errno; /* the last one; 0: none */

@@ -301,7 +301,7 @@ static void end_chunk(struct clv_writer *w, bool plain)
 	if (!e->failed) {
 		clv_tables_kept(&w->tables);
 		memset(w->chunk_drops, 0, sizeof(w->chunk_drops));
-		atomic_fetch_add_explicit(&w->shared->events, taken, memory_order_relaxed);
+		w->packed_taken += taken;
 		return;
 	}
 	say(w, SAY_MEMORY, "recording: out of host memory; events are lost");
@@ -394,7 +394,8 @@ static bool append(struct clv_writer *w)
 		return false;
 	}
 	atomic_fetch_add_explicit(&w->shared->bytes, w->packed.len, memory_order_relaxed);
-	w->packed.len = 0;
+	atomic_fetch_add_explicit(&w->shared->events, w->packed_taken, memory_order_relaxed);
+	w->packed.len = w->packed_taken = 0;
 	return true;
 }
 
@@ -621,6 +622,18 @@ static bool due(const struct clv_writer *w, uint64_t now)
 	return w->chunk_begun && now >= w->chunk_begun + w->config.flush_ms * MS;
 }
 
+/* Nothing more will be written: what is left is counted as lost. */
+static void give_up(struct clv_writer *w)
+{
+	uint64_t lost = w->packed_taken + w->chunk_taken;
+	w->chunk_cost = w->tables.cost = 0;
+	w->limit_reached = true; /* what a pass finds is counted only */
+	pass(w, UINT64_MAX);
+	for (int i = 0; i < CLV_DROP_CAUSES; i++)
+		lost += w->drops[i] - w->drops_told[i];
+	atomic_fetch_add_explicit(&w->shared->dropped, lost, memory_order_relaxed);
+}
+
 /* Everything that is in buffers, and the end of the file. */
 static void finish(struct clv_writer *w)
 {
@@ -639,8 +652,10 @@ static void finish(struct clv_writer *w)
 			ended = true;
 			continue;
 		}
-		if (clv_record_now() >= atomic_load(&w->shared->stop_by))
+		if (clv_record_now() >= atomic_load(&w->shared->stop_by)) {
+			give_up(w);
 			break;
+		}
 		struct timespec t = {.tv_nsec = (long)(RETRY_MS * MS)};
 		nanosleep(&t, NULL);
 	}

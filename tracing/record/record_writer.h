@@ -70,6 +70,7 @@ struct clv_writer {
 	uint64_t chunk_drops[CLV_DROP_CAUSES]; /* told of in it */
 	uint64_t cost_max;
 	struct clv_buf packed; /* chunks that are not in the file yet */
+	uint64_t packed_taken; /* events of threads in them */
 	uint64_t forks_told;
 	uint64_t drops[CLV_DROP_CAUSES], drops_told[CLV_DROP_CAUSES];
 	enum { CLV_ROTATE_NOT, CLV_ROTATE_NEXT } rotation; /* NEXT: the file has its end; the next is to be opened */
