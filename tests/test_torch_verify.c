@@ -347,6 +347,36 @@ START_TEST(made_up_beginnings_are_found_again)
 END_TEST
 
 /* A segment_free is compared, never obeyed; nor is anything else taken on trust. */
+/* A recording in which segments lie over one another contradicts itself. That is found, and the walk comes to an end. */
+START_TEST(segments_that_overlap_are_noticed)
+{
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		struct recorder r;
+		struct clv_rng rng = {seed};
+		record_work(&r, &works[seed % CLV_ARRAY_LEN(works)], seed);
+		struct clv_trace *t = recorder_trace(&r, 0, works[seed % CLV_ARRAY_LEN(works)].conf, 0, 0);
+		struct clv_history *h = &t->histories[0];
+		uint64_t before = 0;
+		int changed = 0;
+		for (uint32_t i = 0; i < h->event_count; i++) {
+			struct clv_event_record *e = &h->events[i];
+			if (e->action != CLV_ACTION_SEGMENT_ALLOC)
+				continue;
+			if (before && clv_rng_below(&rng, 4) == 0) {
+				e->addr = before + clv_rng_below(&rng, 4 * CLV_MIB);
+				changed++;
+			}
+			before = e->addr;
+		}
+		struct clv_verify_result v = verified(t, "overlapping");
+		ck_assert(!changed || !clean(&v));
+		clv_verify_free(&v);
+		clv_trace_free(t);
+		recorder_close(&r);
+	}
+}
+END_TEST
+
 START_TEST(tampering_is_noticed)
 {
 	struct clv_rng rng = {11};
@@ -497,5 +527,5 @@ END_TEST
 
 CHECK_MAIN("torch_verify", recordings_are_exact, bundled_recordings_are_exact, lost_beginnings_are_found_again,
 	   wrong_settings_are_noticed, made_up_recordings_are_exact, made_up_beginnings_are_found_again,
-	   tampering_is_noticed, pools_that_vanished_are_found, other_tie_breaks_are_found, half_of_each_free_is_enough,
+	   segments_that_overlap_are_noticed, tampering_is_noticed, pools_that_vanished_are_found, other_tie_breaks_are_found, half_of_each_free_is_enough,
 	   a_file_without_settings_is_refused, host_memory_may_run_out)

@@ -13,6 +13,8 @@
 #include "../../tracing/import/import.h"
 #include "../../tracing/memory.h"
 #include "../../tracing/record/record.h"
+#include "../../tracing/report/report.h"
+#include "../../tracing/report/state.h"
 #include "../clv_maker.h"
 #include "../export_same.h"
 #include "../trace_check.h"
@@ -60,6 +62,27 @@ static struct clv_bytes written(const struct clv_trace *t)
 	bool ok = clv_trace_write(t, file_path(), &err);
 	demand(ok, err.text);
 	return take_file();
+}
+
+/* Whatever is in a trace, the books of the analysis balance, and there is a report. */
+static void report(const struct clv_trace *t)
+{
+	struct clv_error err = {{0}};
+	bool any = false;
+	for (uint32_t i = 0; i < t->history_count; i++) {
+		struct clv_state s;
+		char why[256] = "";
+		demand(clv_state_open(&s, t, &t->histories[i], &err), err.text);
+		do
+			demand(clv_plane_check(&s.plane, why, sizeof(why)), why);
+		while (clv_state_step(&s));
+		demand(!s.plane.broken, "no host memory was wanting");
+		clv_state_close(&s);
+		any |= t->histories[i].event_count != 0;
+	}
+	struct clv_report *r = clv_report_make(&t, 1, &(struct clv_report_options){.trial_events = 100000}, &err);
+	demand((r != NULL) == (err.text[0] == '\0') && (r || !any), "a report or an error");
+	clv_report_free(r);
 }
 
 static struct clv_trace *imported(struct clv_bytes file)
@@ -126,6 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *difference = trace_difference(t, back);
 	demand(!difference, difference ? difference : "");
 	clv_trace_free(back);
+	report(t);
 	check_exports(t);
 	clv_trace_free(t);
 	return 0;

@@ -641,6 +641,12 @@ uint32_t clv_torch_find(const struct clv_torch *m, uint64_t addr)
 	return i && addr - m->blocks[i].addr < m->blocks[i].size ? i : CLV_TORCH_NONE;
 }
 
+bool clv_torch_overlaps(const struct clv_torch *m, uint64_t addr, uint64_t size)
+{
+	uint32_t i = size ? clv_tset_at_or_below(m, &m->now.index, size - 1 > UINT64_MAX - addr ? UINT64_MAX : addr + size - 1) : 0;
+	return i && (m->blocks[i].addr >= addr || addr - m->blocks[i].addr < m->blocks[i].size);
+}
+
 uint32_t clv_torch_find_next(const struct clv_torch *m, uint32_t block)
 {
 	return block ? clv_tset_next(m, &m->now.index, block) : clv_tset_first(m, &m->now.index);

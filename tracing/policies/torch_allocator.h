@@ -150,6 +150,8 @@ bool clv_torch_block_pending(const struct clv_torch *m, uint32_t block);
 void clv_torch_block_get(const struct clv_torch *m, uint32_t block, struct clv_torch_block_info *out);
 /* The block that contains an address (config.find), or CLV_TORCH_NONE. */
 uint32_t clv_torch_find(const struct clv_torch *m, uint64_t addr);
+/* Whether any block lies in a range of addresses (config.find). */
+bool clv_torch_overlaps(const struct clv_torch *m, uint64_t addr, uint64_t size);
 /* The block after another one by address, in whatever segment; of CLV_TORCH_NONE: the first (config.find). */
 uint32_t clv_torch_find_next(const struct clv_torch *m, uint32_t block);
 /* The neighbour within its segment, or CLV_TORCH_NONE. */

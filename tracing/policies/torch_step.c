@@ -105,11 +105,14 @@ static uint64_t device_alloc(void *ctx, uint64_t size)
 	const struct clv_event_record *e = next_event(s);
 	if (s->failed)
 		return 0;
-	if (e && e->action == CLV_ACTION_SEGMENT_ALLOC && e->size == size) {
+	/* a recording that gives the same memory twice contradicts itself; the model's blocks never overlap */
+	bool given = e && e->action == CLV_ACTION_SEGMENT_ALLOC && e->size == size;
+	bool twice = given && clv_torch_overlaps(s->m, e->addr, size);
+	if (given && !twice) {
 		s->cursor++;
 		return e->addr;
 	}
-	if (!refused(s))
+	if (twice || !refused(s))
 		fail_at(s, "segment_alloc", 0, size);
 	return 0;
 }

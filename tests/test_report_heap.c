@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a heap tells its observer, made into a history, beside the heap's own breakdown after every step of random work.
+ */
+#include "../src/heap/breakdown.h"
+#include "../src/heap/observer.h"
+#include "../tracing/memory.h"
+#include "../tracing/report/state.h"
+#include "check_main.h"
+#include "heap_rig.h"
+
+#include <string.h>
+
+#define STEPS 3000
+#define QUIET_EVERY 100
+
+/* The history, and where in it the heap was asked. */
+struct telling {
+	struct clv_observer observer;
+	struct clv_trace *trace;
+	struct clv_history *h;
+	size_t event_cap, slack_cap, note_cap;
+	uint64_t now_us;
+	bool deaf;
+	struct asked {
+		uint32_t event, note;
+		struct clv_breakdown heap;
+		bool quiet; /* all work is done, and the heap had reason to look */
+	} asked[STEPS];
+	unsigned count;
+};
+
+static struct rig r;
+static struct telling t;
+
+static uint32_t stream_of(cleave_stream s)
+{
+	if (memcmp(&s, &CLEAVE_STREAM_ANY, sizeof(s)) == 0)
+		return clv_trace_stream(t.trace, UINT64_MAX);
+	return clv_trace_stream(t.trace, s.id);
+}
+
+static void tell(struct clv_observer *self, const struct clv_observed *w)
+{
+	struct clv_history *h = t.h;
+	if (t.deaf)
+		return;
+	t.now_us++;
+	if (w->event != CLV_EVENT_ALLOC && w->event != CLV_EVENT_FREE) {
+		ck_assert(clv_mem_reserve(&h->notes, &t.note_cap, h->note_count + (size_t)1, sizeof(*h->notes)));
+		h->notes[h->note_count++] = (struct clv_note){.time_us = t.now_us,
+							      .addr = w->addr,
+							      .size = w->size,
+							      .a = w->a,
+							      .b = w->b,
+							      .event = h->event_count,
+							      .stream = CLV_NO_STREAM,
+							      .text = CLV_NO_TEXT,
+							      .kind = (uint16_t)w->event};
+		return;
+	}
+	bool alloc = w->event == CLV_EVENT_ALLOC;
+	ck_assert(clv_mem_reserve(&h->events, &t.event_cap, h->event_count + (size_t)1, sizeof(*h->events)) &&
+		  clv_mem_reserve(&h->slack, &t.slack_cap, h->event_count + (size_t)1, sizeof(*h->slack)));
+	h->slack[h->event_count] = alloc ? (uint32_t)(w->a - w->size) : 0;
+	h->events[h->event_count++] = (struct clv_event_record){
+		.time_us = t.now_us,
+		.addr = w->addr,
+		.size = w->size,
+		.stream = stream_of(w->stream),
+		.action = alloc ? CLV_ACTION_ALLOC : CLV_ACTION_FREE_COMPLETED,
+	};
+}
+
+static void ask(bool quiet)
+{
+	struct clv_heap_state s;
+	ck_assert(clv_heap_state(r.heap, 0, &s, NULL, 0));
+	t.asked[t.count++] = (struct asked){t.h->event_count, t.h->note_count, s.sorted, quiet};
+}
+
+static void compare(void)
+{
+	struct clv_error err = {{0}};
+	struct clv_state s;
+	unsigned quiet = 0;
+	ck_assert_msg(clv_history_link(t.trace, t.h, &err), "%s", err.text);
+	ck_assert_msg(clv_state_open(&s, t.trace, t.h, &err), "%s", err.text);
+	ck_assert_int_eq(s.basis, CLV_BASIS_FRAMES);
+	for (unsigned i = 0; i < t.count; i++) {
+		const struct asked *a = &t.asked[i];
+		const uint64_t *of = s.plane.sum.of;
+		char why[256] = "";
+		while (s.event < a->event || s.note < a->note)
+			ck_assert(clv_state_step(&s));
+		if (i % 16 == 0)
+			ck_assert_msg(clv_plane_check(&s.plane, why, sizeof(why)), "%s", why);
+		ck_assert_uint_eq(s.plane.sum.held, a->heap.held);
+		ck_assert_uint_eq(of[CLV_CAUSE_LIVE], a->heap.live);
+		ck_assert_uint_eq(of[CLV_CAUSE_INTERNAL], a->heap.internal);
+		ck_assert_uint_eq(of[CLV_CAUSE_RESERVATION], a->heap.reserved);
+		ck_assert_uint_eq(of[CLV_CAUSE_STREAM] + of[CLV_CAUSE_HARD] + of[CLV_CAUSE_SOFT],
+				  a->heap.stream + a->heap.hard + a->heap.soft);
+		if (!a->quiet) /* that a stream's work is done the heap knows before it tells, and of some it does not tell */
+			continue;
+		ck_assert_uint_eq(a->heap.stream, 0);
+		ck_assert_uint_eq(of[CLV_CAUSE_STREAM], 0);
+		ck_assert_uint_eq(of[CLV_CAUSE_HARD], a->heap.hard);
+		ck_assert_uint_eq(of[CLV_CAUSE_SOFT], a->heap.soft);
+		quiet++;
+	}
+	ck_assert_uint_eq(quiet, STEPS / QUIET_EVERY);
+	clv_state_close(&s);
+}
+
+static void work(uint64_t seed, const char *settings, bool manual)
+{
+	memset(&t, 0, sizeof(t));
+	t.observer.tell = tell;
+	t.trace = clv_mem_zalloc(1, sizeof(*t.trace));
+	t.trace->format = CLV_FORMAT_CLV;
+	t.trace->file = clv_mem_strndup("heap", 4);
+	t.trace->histories = clv_mem_zalloc(1, sizeof(*t.trace->histories));
+	t.trace->history_count = 1;
+	t.h = t.trace->histories;
+	rig_open(&r, &(struct rig_config){.seed = seed,
+					  .settings = settings,
+					  .capacity = 192 * CLV_MIB,
+					  .streams = 4,
+					  .manual = manual,
+					  .faults_expected = settings && strstr(settings, "reserve")});
+	clv_heap_observe(r.heap, &t.observer);
+	for (int i = 0; i < STEPS; i++) {
+		if (settings && strstr(settings, "reserve") && i % 7 == 0 && r.count < 300)
+			rig_alloc(&r, 1 + (unsigned)i % 3, i % 2 ? 3 * CLV_MIB : 5 * CLV_MIB);
+		rig_step(&r, 96 * CLV_MIB);
+		bool quiet = i % QUIET_EVERY == QUIET_EVERY - 1;
+		for (unsigned k = 1; quiet && k <= r.config.streams; k++)
+			rig_complete(&r, k);
+		if (quiet)
+			rig_trim(&r, 0);
+		ask(quiet);
+	}
+	compare();
+	t.deaf = true;
+	rig_free_all(&r);
+	cleave_reserve_end(r.heap, 0, 0);
+	rig_close(&r);
+	clv_trace_free(t.trace);
+}
+
+START_TEST(random_work)
+{
+	work(1, NULL, false);
+	work(2, "growth:tight", true);
+	work(3, "cache:off", false);
+}
+END_TEST
+
+START_TEST(reservations)
+{
+	work(4, "reserve:3MiB*8,reserve:6MiB*4+class+hard", false);
+}
+END_TEST
+
+CHECK_MAIN("report_heap", random_work, reservations)
