@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "metrics.h"
 
+#include "../base/fd.h"
 #include "../base/file_name.h"
 #include "../host/meta.h"
 
@@ -321,7 +322,8 @@ static bool write_all(int fd, const char *text, size_t len)
 /* False with errno. */
 static bool replace_file(const char *text, size_t len)
 {
-	int fd = open(file.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	int fd = clv_fd_off_std(
+		open(file.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
 	if (fd < 0)
 		return false;
 	bool good = write_all(fd, text, len);

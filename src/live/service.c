@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "service.h"
 
+#include "../base/fd.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -57,7 +59,7 @@ static bool take_in(struct clv_service *s, struct clv_service_connection *place,
 {
 	if (!is_our_socket(s))
 		return false;
-	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = clv_fd_off_std(accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0) {
 		*starved = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
 		return errno != EBADF && errno != EINVAL && errno != ENOTSOCK;
@@ -125,7 +127,7 @@ static bool listen_at(struct clv_service *s, struct clv_error *err)
 	struct stat st;
 	if (!s->address_len)
 		return false;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = clv_fd_off_std(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0 || fstat(fd, &st) || bind(fd, (struct sockaddr *)&s->address, s->address_len) ||
 	    listen(fd, BACKLOG)) {
 		clv_error_set(err, "no socket (%s)", strerrordesc_np(errno));
@@ -195,7 +197,9 @@ bool clv_service_start(struct clv_service *s, const struct clv_service_config *c
 void clv_service_in_child(struct clv_service *s)
 {
 	atomic_store(&s->up, false);
-	close_of(&s->fd);
+	if (is_our_socket(s))
+		close_of(&s->fd);
+	s->fd = -1; /* else the program has closed it, and has the number */
 	for (unsigned i = 0; i < CLV_SERVICE_CONNECTIONS; i++)
 		close_of(&s->connections[i].fd);
 }

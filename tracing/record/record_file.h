@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * record_file: the file that a recorder appends whole chunks to. What was written of a chunk that does not fit is taken back,
- * so that the file is always good up to its end. Owned by one thread at a time; `fd` alone is read by a child of fork().
+ * so that the file is always good up to its end. Owned by one thread at a time; a child of fork() only closes it.
+ *
+ * The program may close all descriptors that it does not know, and get the number for a file of its own; so before something
+ * is written, or closed, it is looked whose the number is. If it is the program's, the record is opened again.
  */
 #ifndef CLV_RECORD_FILE_H
 #define CLV_RECORD_FILE_H
@@ -10,6 +13,7 @@
 #include "../../src/base/error.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #define CLV_RECORD_PATH_MAX 4096u
 
@@ -18,6 +22,8 @@ struct clv_record_file {
 	char name[CLV_RECORD_PATH_MAX + 24];
 	uint32_t number; /* of the file that is open: 0: `path`, n: `path`.n */
 	_Atomic int fd;  /* -1: none */
+	dev_t dev;       /* what it was opened for */
+	ino_t ino;
 	uint64_t size;   /* whole chunks of this file */
 };
 

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fd: descriptors that we open in a program. Owns nothing.
+ */
+#ifndef CLV_FD_H
+#define CLV_FD_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+/* The same file under a number that is none of stdin, stdout and stderr: where the program has closed these, what it prints
+ * would go into ours. -1 with errno if there is none, or if `fd` is negative. */
+static inline int clv_fd_off_std(int fd)
+{
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+	close(fd);
+	errno = error;
+	return other;
+}
+
+#endif
