@@ -98,22 +98,65 @@ START_TEST(room)
 END_TEST
 
 /* The name of a further process has its id, and keeps the end by which a trace is known. */
-START_TEST(second)
+START_TEST(further)
 {
-	static const char *const cases[][2] = {{"a.clv", "a.%p.clv"},
-					       {"a", "a.%p.clv"},
-					       {"/x.clv/b.trace", "/x.clv/b.trace.%p.clv"},
-					       {"%r%%.clv", "%r%%.%p.clv"},
-					       {".clv", ".clv.%p.clv"}};
+	static const char *const cases[][3] = {{"a.clv", "a.%p.clv", "a.%p-2.clv"},
+					       {"a", "a.%p.clv", "a.%p-2.clv"},
+					       {"/x.clv/b.trace", "/x.clv/b.trace.%p.clv", "/x.clv/b.trace.%p-2.clv"},
+					       {"%r%%.clv", "%r%%.%p.clv", "%r%%.%p-2.clv"},
+					       {".clv", ".clv.%p.clv", ".clv.%p-2.clv"}};
 	char name[64];
-	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
-		ck_assert(clv_file_name_second(cases[i][0], name, sizeof(name)));
-		ck_assert_str_eq(name, cases[i][1]);
-		ck_assert(clv_file_name_check(name, NULL));
-	}
-	ck_assert(clv_file_name_second("a", name, 9));
-	ck_assert(!clv_file_name_second("a", name, 8));
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
+		for (unsigned n = 1; n <= 2; n++) {
+			ck_assert(clv_file_name_further(cases[i][0], n, name, sizeof(name)));
+			ck_assert_str_eq(name, cases[i][n]);
+			ck_assert(clv_file_name_check(name, NULL));
+		}
+	ck_assert(clv_file_name_further("a", 1, name, 9));
+	ck_assert(!clv_file_name_further("a", 1, name, 8));
 }
 END_TEST
 
-CHECK_MAIN("file_name", names, ranks, refused, room, second)
+START_TEST(later)
+{
+	static const struct {
+		const char *first, *name;
+		bool is;
+	} cases[] = {{"a.clv", "a.clv.1", true},   {"a.clv", "a.clv.120", true}, {"a.clv", "a.clv", false},
+		     {"a.clv", "a.clv.", false},   {"a.clv", "a.clv.1x", false}, {"a.clv", "a.clv.x", false},
+		     {"a.clv", "b.clv.1", false},  {"a.clv", "a.7.clv", false},  {"a.clv", "a.clv1", false},
+		     {"a.clv", "aa.clv.1", false}, {"a.clv", "a.clv.1.2", false}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
+		ck_assert_msg(clv_file_name_is_later(cases[i].first, cases[i].name) == cases[i].is, "%s",
+			      cases[i].name);
+}
+END_TEST
+
+START_TEST(made_of)
+{
+	static const struct {
+		const char *pattern, *name;
+		bool is;
+	} cases[] = {{"a.clv", "a.clv", true},
+		     {"a.clv", "a.77.clv", true},
+		     {"a.clv", "a.77-3.clv", true},
+		     {"a.clv", "a.clv.4", true},
+		     {"a.clv", "a.77.clv.4", true},
+		     {"a.clv", "a.77-3.clv.4", true},
+		     {"a.clv", "a.x.clv", false},
+		     {"a.clv", "a.clv.x", false},
+		     {"a.clv", "a.77-.clv", false},
+		     {"a.clv", "b.clv", false},
+		     {"a.clv", "a.clv4", false},
+		     {"%p-%r.clv", "7-8.clv", true},
+		     {"%p-%r.clv", "7-.clv", false},
+		     {"%p-%r.clv", "7-8.clv.9", true},
+		     {"%%p", "%p", true},
+		     {"%%p", "7", false}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
+		ck_assert_msg(clv_file_name_is_of(cases[i].pattern, cases[i].name) == cases[i].is, "%s: %s",
+			      cases[i].pattern, cases[i].name);
+}
+END_TEST
+
+CHECK_MAIN("file_name", names, ranks, refused, room, further, later, made_of)

@@ -364,6 +364,29 @@ START_TEST(processes)
 }
 END_TEST
 
+/* Files that followed others at the limit belong to their first, which is gone; and ids come again, as in containers. */
+START_TEST(names_that_are_taken)
+{
+	struct cli_result r, sums;
+	/* two runs whose files were removed as others followed; of each all that was kept is there */
+	const char *many = "LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:l.clv,trace_limit:64KiB,trace_keep:1,stacks:off "
+			   "exec $GPU/gpu-trace proc many";
+	r = sh("rm -rf *.clv*; (%s)", many);
+	ck_assert_msg(r.status == 0, "%s", r.err);
+	ck_assert_str_eq(sh("ls l.clv 2>/dev/null").out, "");
+	sums = sh("cksum l.clv.*");
+	r = sh("(%s)", many);
+	ck_assert_msg(r.status == 0, "%s", r.err);
+	ck_assert_str_eq(sh("cksum l.clv.*").out, sums.out);
+	ck_assert_int_eq(atoi(sh("ls | grep -c '^l[.][0-9]*[.]clv[.][0-9]*$'").out), 2);
+	/* one process that becomes others */
+	r = sh("rm -f *.clv*; export LD_PRELOAD=$PRELOAD CLEAVE_CONF=trace:e.clv; exec $GPU/gpu-trace proc again 4");
+	ck_assert_msg(r.status == 0 && !strstr(r.err, "nothing is recorded"), "%s", r.err);
+	ck_assert_uint_eq(traces_here(), 5);
+	ck_assert_int_eq(atoi(sh("ls | grep -c '^e[.][0-9]*-[2-4][.]clv$'").out), 3);
+}
+END_TEST
+
 START_TEST(killed)
 {
 	struct cli_result r = sh(
@@ -453,12 +476,33 @@ START_TEST(reported)
 }
 END_TEST
 
+/* A record in several files: the last of them are reported, and those of a run before are gone. */
+START_TEST(reported_in_pieces)
+{
+	if (*need("CLEAVE_PRELOAD_FIRST"))
+		return;
+	struct cli_result r = sh(
+		"LIB='%s'; for n in 1 2; do " RUN "--conf trace_limit:64KiB,trace_keep:1,stacks:off --report r.html "
+		"-- $GPU/gpu-trace proc many 2>err; test $n = 2 || for f in r.clv.??; do cp $f r.clv.9000; done; done; cat err >&2",
+		need("CLEAVE_PRELOAD_LIBRARY"));
+	ck_assert_msg(r.status == 0 && !strstr(r.err, "nothing to report"), "%s", r.err);
+	ck_assert_int_eq(atoi(sh("ls | grep -c '^r[.]clv[.][0-9]*$'").out), 2);
+	ck_assert_int_ne(access(cli_path("r.clv.9000"), F_OK), 0);
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {observed,  observing_changes_nothing,
-				      served,    programs_with_threads,
-				      processes, killed,
-				      no_room,   by_the_command,
-				      reported};
+	const TTest *const tests[] = {observed,
+				      observing_changes_nothing,
+				      served,
+				      programs_with_threads,
+				      processes,
+				      names_that_are_taken,
+				      killed,
+				      no_room,
+				      by_the_command,
+				      reported,
+				      reported_in_pieces};
 	return cli_suite("preload_trace", tests, CLV_ARRAY_LEN(tests));
 }

@@ -71,11 +71,63 @@ bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct cl
 	return true;
 }
 
-bool clv_file_name_second(const char *pattern, char *out, size_t room)
+static bool insert(const char *pattern, const char *middle, char *out, size_t room)
 {
 	static const char end[] = ".clv";
 	size_t len = strlen(pattern), end_len = strlen(end);
 	bool has_end = len > end_len && !strcmp(pattern + len - end_len, end);
-	int n = snprintf(out, room, "%.*s.%%p%s", (int)(has_end ? len - end_len : len), pattern, end);
+	int n = snprintf(out, room, "%.*s.%%p%s%s", (int)(has_end ? len - end_len : len), pattern, middle, end);
 	return n >= 0 && (size_t)n < room;
+}
+
+bool clv_file_name_further(const char *pattern, unsigned nth, char *out, size_t room)
+{
+	char middle[16] = "";
+	if (nth > 1)
+		snprintf(middle, sizeof(middle), "-%u", nth);
+	return insert(pattern, middle, out, room);
+}
+
+static const char *skip_digits(const char *text)
+{
+	return text + strspn(text, "0123456789");
+}
+
+static bool is_later_end(const char *end)
+{
+	return end[0] == '.' && end[1] && !*skip_digits(end + 1);
+}
+
+bool clv_file_name_is_later(const char *first, const char *name)
+{
+	size_t len = strlen(first);
+	return !strncmp(name, first, len) && is_later_end(name + len);
+}
+
+/* As the pattern up to its end, and then nothing or a number. */
+static bool matches(const char *pattern, const char *name)
+{
+	for (; *pattern; pattern++) {
+		if (*pattern == '%' && pattern[1] != '%') {
+			const char *after = skip_digits(name);
+			if (after == name)
+				return false;
+			name = after;
+			pattern++;
+			continue;
+		}
+		pattern += *pattern == '%';
+		if (*name++ != *pattern)
+			return false;
+	}
+	return !*name || is_later_end(name);
+}
+
+bool clv_file_name_is_of(const char *pattern, const char *name)
+{
+	char further[4096]; /* as long as a path can be */
+	if (matches(pattern, name))
+		return true;
+	return (insert(pattern, "", further, sizeof(further)) && matches(further, name)) ||
+	       (insert(pattern, "-%p", further, sizeof(further)) && matches(further, name));
 }

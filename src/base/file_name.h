@@ -18,9 +18,16 @@ bool clv_file_name_check(const char *pattern, struct clv_error *err);
 /* The name for this process. False, with `out` empty: the pattern makes no sense, or the name does not fit into `room`. */
 bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct clv_error *err);
 
-/* The pattern for a further process, where a file of the first name is there: "a.clv" becomes "a.%p.clv", "a" "a.%p.clv", so that
- * it cannot be taken for one of "a.clv.1", ... False: it does not fit. */
-bool clv_file_name_second(const char *pattern, char *out, size_t room);
+/* The pattern for a further process, where files of the name are there: "a.clv" becomes "a.%p.clv", "a" "a.%p.clv", so that it
+ * cannot be taken for one of "a.clv.1", ...; where that is there as well, since ids come again (in each container the same), the
+ * `nth` from 2 on is "a.%p-2.clv". False: it does not fit. */
+bool clv_file_name_further(const char *pattern, unsigned nth, char *out, size_t room);
+
+/* True if `name` is `first` with a number behind it: the file that follows it at its limit. */
+bool clv_file_name_is_later(const char *first, const char *name);
+
+/* True if a process can have made the file `name` of the pattern, first, further or later. */
+bool clv_file_name_is_of(const char *pattern, const char *name);
 
 /* The rank of this process; `known` (may be NULL): the environment says one. */
 uint32_t clv_process_rank(bool *known);

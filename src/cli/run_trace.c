@@ -65,44 +65,64 @@ bool clv_run_trace_prepare(struct clv_run_trace *t, struct clv_error *err)
 	return true;
 }
 
-bool clv_run_trace_make_way(const struct clv_run_trace *t, struct clv_error *err)
+/* The folder that an absolute path is in, and what is left of that. NULL: it cannot be read. */
+static DIR *open_folder(const char *path, char folder[PATH_MAX], const char **name)
 {
-	const char *path = t->pattern;
+	const char *base = strrchr(path, '/');
+	snprintf(folder, PATH_MAX, "%.*s", (int)(base - path), path);
+	*name = base + 1;
+	return opendir(*folder ? folder : "/");
+}
+
+/* 1: a trace, or empty; 0: something else; -1 with errno: it cannot be opened. */
+static int is_trace(const char *path)
+{
 	char magic[sizeof(CLV_FILE_MAGIC) - 1];
 	struct stat st;
-	if (!*path || strchr(path, '%')) /* nothing is recorded, or into files of other names each time */
-		return true;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return errno == ENOENT || clv_error_set(err, "%s: %s", path, strerror(errno));
+		return -1;
 	bool regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
 	ssize_t n = regular ? read(fd, magic, sizeof(magic)) : -1;
 	close(fd);
-	if (!regular || (n && (n != sizeof(magic) || memcmp(magic, CLV_FILE_MAGIC, sizeof(magic)))))
+	return regular && (!n || (n == sizeof(magic) && !memcmp(magic, CLV_FILE_MAGIC, sizeof(magic))));
+}
+
+/* Those that followed the trace of before at its limit: they would seem to follow this one. */
+static bool remove_later(const char *path, struct clv_error *err)
+{
+	char folder[PATH_MAX], later[PATH_MAX + 256];
+	const char *name;
+	bool good = true;
+	DIR *dir = open_folder(path, folder, &name);
+	for (struct dirent *e; dir && good && (e = readdir(dir));) {
+		if (!clv_file_name_is_later(name, e->d_name))
+			continue;
+		snprintf(later, sizeof(later), "%s/%s", folder, e->d_name);
+		if (is_trace(later) == 1 && unlink(later))
+			good = clv_error_set(err, "%s: %s", later, strerror(errno));
+	}
+	if (dir)
+		closedir(dir);
+	return good;
+}
+
+bool clv_run_trace_make_way(const struct clv_run_trace *t, struct clv_error *err)
+{
+	const char *path = t->pattern;
+	if (!*path || strchr(path, '%')) /* nothing is recorded, or into files of other names each time */
+		return true;
+	int known = is_trace(path);
+	if (known < 0 && errno != ENOENT)
+		return clv_error_set(err, "%s: %s", path, strerror(errno));
+	if (!known)
 		return clv_error_set(err, "%s is there already, and is no trace", path);
-	return !unlink(path) || clv_error_set(err, "%s: %s", path, strerror(errno));
+	if (known > 0 && unlink(path))
+		return clv_error_set(err, "%s: %s", path, strerror(errno));
+	return remove_later(path, err);
 }
 
 /* ---- after ---- */
-
-/* True if the name can have come of the pattern. */
-static bool matches(const char *pattern, const char *name)
-{
-	for (; *pattern; pattern++) {
-		if (*pattern == '%' && pattern[1] != '%') {
-			size_t digits = strspn(name, "0123456789");
-			if (!digits)
-				return false;
-			name += digits;
-			pattern++;
-			continue;
-		}
-		pattern += *pattern == '%';
-		if (*name++ != *pattern)
-			return false;
-	}
-	return !*name;
-}
 
 static int by_time(const void *a, const void *b)
 {
@@ -117,19 +137,14 @@ static int by_time(const void *a, const void *b)
 /* The files that this run has made, from malloc; by the time at which they were last written. */
 static size_t find_traces(const struct clv_run_trace *t, char *traces[TRACES_MAX])
 {
-	char folder[PATH_MAX], first[PATH_MAX], second[PATH_MAX];
+	char folder[PATH_MAX];
+	const char *pattern;
 	size_t count = 0;
-	snprintf(folder, sizeof(folder), "%s", t->pattern);
-	char *base = strrchr(folder, '/');
-	snprintf(first, sizeof(first), "%s", base + 1);
-	*base = '\0';
-	if (!clv_file_name_second(first, second, sizeof(second)))
-		second[0] = '\0';
-	DIR *dir = opendir(*folder ? folder : "/");
+	DIR *dir = open_folder(t->pattern, folder, &pattern);
 	for (struct dirent *e; dir && (e = readdir(dir)) && count < TRACES_MAX;) {
 		struct stat st;
 		char *path = NULL;
-		if (!matches(first, e->d_name) && !matches(second, e->d_name))
+		if (!clv_file_name_is_of(pattern, e->d_name))
 			continue;
 		/* the clock of files may be a tick behind */
 		if (asprintf(&path, "%s/%s", folder, e->d_name) >= 0 && !stat(path, &st) && S_ISREG(st.st_mode) &&

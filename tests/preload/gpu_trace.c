@@ -6,6 +6,7 @@
  *   work     memory of each kind
  *   kill     some, a while after which it ends itself by SIGKILL
  *   many     more than a small file holds
+ *   again N  becomes itself N times
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -166,6 +167,14 @@ int main(int argc, char **argv)
 		}
 		puts("many");
 		return 0;
+	}
+	if (!strcmp(what, "again")) {
+		char left[16];
+		int n = atoi(argv[3]);
+		snprintf(left, sizeof(left), "%d", n - 1);
+		char *next[] = {argv[0], argv[1], argv[2], left, NULL};
+		free_async(async(1000, s[0]), s[0]);
+		return n && execv(argv[0], next);
 	}
 	pools(s);
 	if (!strcmp(what, "kill")) {

@@ -5,6 +5,7 @@
 #include "../../src/driver/driver.h"
 #include "../../src/heap/observer.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define PATH_ROOM 4096u
+#define NAMES_MAX 1000u /* of one pattern and process id */
 
 static _Atomic(void (*)(int, char *, size_t)) name_device;
 
@@ -74,31 +76,49 @@ void clv_recording_device(int device, uint64_t total)
 
 /* ---- names ---- */
 
-/* Makes the file, which nobody has made before. 0 or a negative errno. */
-static int claim(const char *name)
+/* True if there is a file that followed one of this name at its limit, when that may have been removed. */
+static bool has_later(const char *path)
 {
-	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+	char folder[PATH_ROOM];
+	const char *slash = strrchr(path, '/');
+	bool found = false;
+	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	DIR *dir = opendir(folder);
+	for (struct dirent *e; dir && !found && (e = readdir(dir));)
+		found = clv_file_name_is_later(slash ? slash + 1 : path, e->d_name);
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* Makes the file, which nobody has made before. 0 or a negative errno. */
+static int claim(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
 	if (fd < 0)
 		return -errno;
 	close(fd);
-	return 0;
+	if (!has_later(path))
+		return 0;
+	unlink(path);
+	return -EEXIST;
 }
 
-/* The name of a file that is ours alone. */
+/* The name of a file that is ours alone, as are those that follow it. */
 static bool own_name(const char *pattern, char *out, size_t room, struct clv_error *err)
 {
-	char second[PATH_ROOM];
+	char further[PATH_ROOM];
 	if (!clv_file_name_expand(pattern, out, room, err))
 		return false;
-	if (claim(out) != -EEXIST) /* other errors are told by who opens it */
-		return true;
-	if (!clv_file_name_second(pattern, second, sizeof(second)))
-		return clv_error_set(err, "%s: the name is too long", pattern);
-	if (!clv_file_name_expand(second, out, room, err))
-		return false;
-	if (claim(out) == -EEXIST)
-		return clv_error_set(err, "%s is there already, as is one without the process id, and is left alone",
-				     out);
+	for (unsigned n = 1; claim(out) == -EEXIST; n++) { /* other errors are told by who opens it */
+		if (n > NAMES_MAX)
+			return clv_error_set(err, "%s is there already, as are %u before it; they are left alone", out,
+					     NAMES_MAX);
+		if (!clv_file_name_further(pattern, n, further, sizeof(further)))
+			return clv_error_set(err, "%s: the name is too long", pattern);
+		if (!clv_file_name_expand(further, out, room, err))
+			return false;
+	}
 	return true;
 }
 
