@@ -159,4 +159,20 @@ START_TEST(made_of)
 }
 END_TEST
 
-CHECK_MAIN("file_name", names, ranks, refused, room, further, later, made_of)
+START_TEST(absolute)
+{
+	char name[64], small[12];
+	ck_assert_int_eq(chdir("/usr/lib"), 0);
+	clv_file_name_absolute("a/b", name, sizeof(name));
+	ck_assert_str_eq(name, "/usr/lib/a/b");
+	clv_file_name_absolute("/a/b", name, sizeof(name));
+	ck_assert_str_eq(name, "/a/b");
+	clv_file_name_absolute("a/b", small, sizeof(small));
+	ck_assert_str_eq(small, "a/b");
+	ck_assert_int_eq(chdir("/"), 0);
+	clv_file_name_absolute("a/b", name, sizeof(name));
+	ck_assert_str_eq(name, "/a/b");
+}
+END_TEST
+
+CHECK_MAIN("file_name", names, ranks, refused, room, further, later, made_of, absolute)

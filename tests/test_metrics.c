@@ -317,7 +317,7 @@ START_TEST(a_file_that_cannot_be_written)
 	ck_assert_uint_eq(live_said, 1);
 	/* what is in the way of the temporary file is left alone, and nothing is written through it */
 	char temporary[160], elsewhere[128];
-	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	snprintf(temporary, sizeof(temporary), "%s.%ld.tmp", path, (long)getpid());
 	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", folder);
 	ck_assert_int_eq(symlink(elsewhere, temporary), 0);
 	usleep(12000);
@@ -327,12 +327,35 @@ START_TEST(a_file_that_cannot_be_written)
 }
 END_TEST
 
+/* Two processes with one name: neither touches what the other is writing. And the folder is that of the beginning. */
+START_TEST(another_process_of_the_name)
+{
+	char half[192];
+	ck_assert_int_eq(chdir(folder), 0);
+	live_open("metrics_interval:0.01,metrics:two.prom");
+	ck_assert(clv_metrics_open(&live));
+	snprintf(half, sizeof(half), "%s/two.prom.tmp", folder);
+	FILE *f = fopen(half, "w");
+	ck_assert(f && fputs("half", f) >= 0 && !fclose(f));
+	ck_assert_int_eq(chdir("/"), 0);
+	ck_assert_int_eq(clv_metrics_work(&live), 10);
+	ck_assert_str_eq(contents(half), "half");
+	snprintf(half, sizeof(half), "%s/two.prom", folder);
+	ck_assert_ptr_nonnull(strstr(contents(half), "cleave_build_info"));
+}
+END_TEST
+
 /* The folder goes when the processes of the tests have ended, whose threads write into it. */
 int main(void)
 {
 	char line[128];
-	const TTest *const tests[] = {numbers, reservations, names_that_need_quotes,
-				      ranks,   a_file,       a_file_that_cannot_be_written};
+	const TTest *const tests[] = {numbers,
+				      reservations,
+				      names_that_need_quotes,
+				      ranks,
+				      a_file,
+				      a_file_that_cannot_be_written,
+				      another_process_of_the_name};
 	if (!mkdtemp(folder))
 		return EXIT_FAILURE;
 	int status = check_main_run("metrics", tests, CLV_ARRAY_LEN(tests));

@@ -131,3 +131,14 @@ bool clv_file_name_is_of(const char *pattern, const char *name)
 	return (insert(pattern, "", further, sizeof(further)) && matches(further, name)) ||
 	       (insert(pattern, "-%p", further, sizeof(further)) && matches(further, name));
 }
+
+void clv_file_name_absolute(const char *name, char *out, size_t room)
+{
+	size_t len = 0, own = strlen(name) + 2; /* with a slash before it and a 0 behind */
+	if (name[0] != '/' && own < room && getcwd(out, room - own)) {
+		len = strlen(out);
+		if (out[len - 1] != '/')
+			out[len++] = '/';
+	}
+	snprintf(out + len, room - len, "%s", name);
+}

@@ -29,6 +29,9 @@ bool clv_file_name_is_later(const char *first, const char *name);
 /* True if a process can have made the file `name` of the pattern, first, further or later. */
 bool clv_file_name_is_of(const char *pattern, const char *name);
 
+/* The name as it is to be found from any folder; as it is where the folder has no name or there is no room for that. */
+void clv_file_name_absolute(const char *name, char *out, size_t room);
+
 /* The rank of this process; `known` (may be NULL): the environment says one. */
 uint32_t clv_process_rank(bool *known);
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -282,10 +283,8 @@ char *clv_metrics_print(const struct clv_stat_view *view, int64_t rank, size_t *
 
 /* ---- the file ---- */
 
-#define TEMPORARY ".tmp" /* the collector reads what ends in .prom */
-
 static struct {
-	char name[CLV_SETTING_FILE + 32], temporary[CLV_SETTING_FILE + 32 + sizeof(TEMPORARY)];
+	char name[PATH_MAX], temporary[PATH_MAX + 32];
 	int64_t rank;
 	uint64_t due_ns;
 	bool said;
@@ -293,11 +292,14 @@ static struct {
 
 bool clv_metrics_open(const struct clv_live *live)
 {
+	char name[CLV_SETTING_FILE + 32];
 	bool known;
-	if (!live->settings->metrics[0] ||
-	    !clv_file_name_expand(live->settings->metrics, file.name, sizeof(file.name), NULL))
+	if (!live->settings->metrics[0] || !clv_file_name_expand(live->settings->metrics, name, sizeof(name), NULL))
 		return false;
-	snprintf(file.temporary, sizeof(file.temporary), "%s" TEMPORARY, file.name);
+	clv_file_name_absolute(name, file.name, sizeof(file.name));
+	/* of this process alone: one that has the same name must not publish what this one has begun to write. The collector reads
+	 * what ends in .prom */
+	snprintf(file.temporary, sizeof(file.temporary), "%s.%ld.tmp", file.name, (long)getpid());
 	uint32_t rank = clv_process_rank(&known);
 	file.rank = known ? (int64_t)rank : -1;
 	file.due_ns = 0;
@@ -322,8 +324,7 @@ static bool write_all(int fd, const char *text, size_t len)
 /* False with errno. */
 static bool replace_file(const char *text, size_t len)
 {
-	int fd = clv_fd_off_std(
-		open(file.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+	int fd = clv_fd_off_std(open(file.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
 	if (fd < 0)
 		return false;
 	bool good = write_all(fd, text, len);
@@ -364,7 +365,7 @@ int clv_metrics_work(const struct clv_live *live)
 	if (write_file(live)) {
 		file.said = false;
 	} else if (!file.said) {
-		char sentence[CLV_SETTING_FILE + 128];
+		char sentence[sizeof(file.name) + 128];
 		snprintf(sentence, sizeof(sentence), "the metrics cannot be written to %s: %s", file.name,
 			 strerrordesc_np(errno));
 		live->say(sentence);

@@ -286,18 +286,6 @@ static uint64_t slots_for(uint64_t bytes)
 	return (uint64_t)1 << clv_log2(bytes / sizeof(union clv_slot));
 }
 
-/* Later files and the same file opened again are where the first is, wherever the program has gone meanwhile. */
-static void name_absolutely(const char *path, char *out, size_t room)
-{
-	size_t len = 0;
-	if (path[0] != '/' && getcwd(out, room - strlen(path) - 1)) {
-		len = strlen(out);
-		if (out[len - 1] != '/')
-			out[len++] = '/';
-	}
-	snprintf(out + len, room - len, "%s", path);
-}
-
 /* A recorder that will write into `path`, which has room in CLV_RECORD_PATH_MAX. */
 static struct clv_writer *make_writer(const struct clv_record_config *config, const char *path)
 {
@@ -313,7 +301,8 @@ static struct clv_writer *make_writer(const struct clv_record_config *config, co
 	w->forks = recorder.forks;
 	w->begun = w->polled = clv_record_now();
 	atomic_init(&w->file.fd, -1);
-	name_absolutely(path, w->file.path, sizeof(w->file.path));
+	/* later files are where the first is, wherever the program has gone meanwhile */
+	clv_file_name_absolute(path, w->file.path, sizeof(w->file.path));
 	return w;
 }
 
