@@ -161,6 +161,50 @@ START_TEST(code_without_tables_ends_a_stack)
 }
 END_TEST
 
+static int next_descriptor(void)
+{
+	int fd = dup(STDERR_FILENO);
+	close(fd);
+	return fd;
+}
+
+/* A frame pointer is followed where there are no tables, and may lead anywhere. That is found out without a descriptor: one that
+ * stayed would be closed by programs that close all, and its number be a file of theirs. */
+START_TEST(no_descriptor_is_taken)
+{
+	struct clv_stack s;
+	int before = next_descriptor();
+	open_stacks(16, 0);
+	outer(&s, 0);
+	ck_assert_uint_ge(s.native_count, 4);
+	ck_assert_int_eq(next_descriptor(), before);
+#ifdef __x86_64__
+	/* push rbp; mov rbp, rdx or rsp; call rcx, the stack and its 0 as they came; put back; ret */
+	static const uint8_t with_frame[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3};
+	static const uint8_t astray[] = {0x55, 0x48, 0x89, 0xd5, 0xff, 0xd1, 0x5d, 0xc3};
+	long page = sysconf(_SC_PAGESIZE);
+	uint8_t *code = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0),
+		*closed = mmap(NULL, (size_t)page * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert(code != MAP_FAILED && closed != MAP_FAILED);
+	memcpy(code, with_frame, sizeof(with_frame));
+	memcpy(code + 64, astray, sizeof(astray));
+	void (*through)(struct clv_stack *, unsigned, void *, leaf_fn *);
+	*(void **)&through = code;
+	through(&s, 0, NULL, leaf);
+	ck_assert_uint_ge(s.native_count, 2);
+	ck_assert_ptr_eq(function_at(s.native[0]), (void *)leaf);
+	ck_assert(s.native[1] > (uintptr_t)code && s.native[1] <= (uintptr_t)code + sizeof(with_frame));
+	*(void **)&through = code + 64;
+	through(&s, 0, closed + page - 4, leaf); /* and nobody reads there */
+	ck_assert_uint_ge(s.native_count, 2);
+	ck_assert_int_eq(next_descriptor(), before);
+	munmap(code, (size_t)page);
+	munmap(closed, (size_t)page * 2);
+#endif
+}
+END_TEST
+
 START_TEST(equal_stacks_have_equal_ids)
 {
 	struct clv_stack s, again;
@@ -414,7 +458,7 @@ START_TEST(a_program_without_python_has_no_such_frames)
 END_TEST
 
 CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for,
-	   code_without_tables_ends_a_stack, equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack,
-	   a_full_table_is_said_once, threads_agree_on_ids, a_child_of_fork_goes_on, modules_are_those_that_are_loaded,
-	   a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
-	   a_program_without_python_has_no_such_frames)
+	   code_without_tables_ends_a_stack, no_descriptor_is_taken, equal_stacks_have_equal_ids,
+	   the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once, threads_agree_on_ids,
+	   a_child_of_fork_goes_on, modules_are_those_that_are_loaded, a_module_that_comes_later_is_seen,
+	   nothing_is_answered_before_it_is_open, a_program_without_python_has_no_such_frames)

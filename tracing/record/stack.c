@@ -3,6 +3,7 @@
 
 #include "stack_intern.h"
 #include "stack_modules.h"
+#include "stack_pipe.h"
 #include "stack_python.h"
 
 #include <dlfcn.h>
@@ -58,6 +59,8 @@ static void open_libunwind(void)
 {
 	/* RTLD_LOCAL: its _Unwind_ functions must not answer for the program's exceptions. It stays. */
 	void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (lib)
+		(void)clv_stack_without_pipe(lib);
 	void *space = lib ? dlsym(lib, LOCAL("local_addr_space")) : NULL;
 	int (*set_caching)(void *, int);
 	*(void **)&set_caching = lib ? dlsym(lib, LOCAL("set_caching_policy")) : NULL;

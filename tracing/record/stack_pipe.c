@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "stack_pipe.h"
+
+#include "../../src/base/base.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NO_PIPE (-2) /* what libunwind has in place of both descriptors; it takes -1 for none yet */
+
+/* ---- what libunwind calls ---- */
+
+static int make_no_pipe(int ends[2], int flags)
+{
+	(void)flags;
+	ends[0] = ends[1] = NO_PIPE;
+	return 0;
+}
+
+static ssize_t read_nothing(int fd, void *to, size_t len)
+{
+	if (fd != NO_PIPE)
+		return read(fd, to, len);
+	errno = EAGAIN; /* an empty pipe */
+	return -1;
+}
+
+/* The kernel reads what is there before it finds that there is no such descriptor. */
+static ssize_t can_be_read(const void *from, size_t len)
+{
+	/* 16 bytes at most; aligned so, all of them are in the page of the first */
+	struct epoll_event *there = (struct epoll_event *)((uintptr_t)from & ~(uintptr_t)15);
+	_Static_assert(sizeof(*there) <= 16, "what is read crosses no page");
+	if (epoll_ctl(-1, EPOLL_CTL_ADD, -1, there) && errno == EFAULT)
+		return -1;
+	errno = 0;
+	return (ssize_t)len;
+}
+
+static ssize_t write_or_look(int fd, const void *from, size_t len)
+{
+	return fd == NO_PIPE ? can_be_read(from, len) : write(fd, from, len);
+}
+
+/* libunwind 1.6 writes by the number of the call. */
+static long call_or_look(long number, long a, long b, long c, long d, long e, long f)
+{
+	if (number == SYS_write && (int)a == NO_PIPE)
+		return can_be_read((const void *)b, (size_t)c);
+	return syscall(number, a, b, c, d, e, f);
+}
+
+/* ---- where it calls from ---- */
+
+#if defined(__x86_64__)
+#define IS_FUNCTION(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
+#else
+#define IS_FUNCTION(type) ((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT)
+#endif
+
+struct object {
+	uintptr_t base;
+	uintptr_t relro_begin, relro_end; /* read-only once it is loaded */
+	const ElfW(Rela) * tables[2];
+	size_t sizes[2]; /* in bytes */
+	const ElfW(Sym) * symbols;
+	const char *strings;
+};
+
+static bool read_object(void *lib, struct object *o)
+{
+	struct link_map *map = NULL;
+	*o = (struct object){0};
+	if (dlinfo(lib, RTLD_DI_LINKMAP, &map) || !map)
+		return false;
+	o->base = map->l_addr;
+	for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
+		uintptr_t at = d->d_un.d_ptr;
+		const void *there = (const void *)(at < o->base ? at + o->base : at);
+		switch (d->d_tag) {
+		case DT_JMPREL:
+			o->tables[0] = there;
+			break;
+		case DT_PLTRELSZ:
+			o->sizes[0] = d->d_un.d_val;
+			break;
+		case DT_RELA:
+			o->tables[1] = there;
+			break;
+		case DT_RELASZ:
+			o->sizes[1] = d->d_un.d_val;
+			break;
+		case DT_SYMTAB:
+			o->symbols = there;
+			break;
+		case DT_STRTAB:
+			o->strings = there;
+			break;
+		default:
+			break;
+		}
+	}
+	const ElfW(Ehdr) *head = (const void *)o->base;
+	if (!o->symbols || !o->strings || memcmp(head->e_ident, ELFMAG, SELFMAG))
+		return false;
+	const ElfW(Phdr) *p = (const void *)(o->base + head->e_phoff);
+	for (unsigned i = 0; i < head->e_phnum; i++)
+		if (p[i].p_type == PT_GNU_RELRO) {
+			o->relro_begin = o->base + p[i].p_vaddr;
+			o->relro_end = o->relro_begin + p[i].p_memsz;
+		}
+	return true;
+}
+
+static void *_Atomic *find_slot(const struct object *o, const char *name)
+{
+	for (unsigned t = 0; t < CLV_ARRAY_LEN(o->tables); t++)
+		for (size_t i = 0; o->tables[t] && i < o->sizes[t] / sizeof(*o->tables[t]); i++) {
+			const ElfW(Rela) *r = &o->tables[t][i];
+			if (IS_FUNCTION(ELF64_R_TYPE(r->r_info)) &&
+			    !strcmp(o->strings + o->symbols[ELF64_R_SYM(r->r_info)].st_name, name))
+				return (void *_Atomic *)(o->base + r->r_offset);
+		}
+	return NULL;
+}
+
+static bool set_slot(const struct object *o, void *_Atomic *slot, void *function)
+{
+	uintptr_t at = (uintptr_t)slot, page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = at & ~(page - 1);
+	bool is_closed = at >= o->relro_begin && at < o->relro_end;
+	if (is_closed && mprotect((void *)begin, page, PROT_READ | PROT_WRITE))
+		return false;
+	atomic_store(slot, function);
+	if (is_closed)
+		(void)mprotect((void *)begin, page, PROT_READ);
+	return true;
+}
+
+bool clv_stack_without_pipe(void *lib)
+{
+	struct object o;
+	if (!read_object(lib, &o))
+		return false;
+	void *_Atomic *make = find_slot(&o, "pipe2"), *_Atomic *reads = find_slot(&o, "read"),
+		      *_Atomic *writes = find_slot(&o, "write"), *_Atomic *calls = find_slot(&o, "syscall");
+	if (!make || !reads || (!writes && !calls))
+		return false;
+	/* the one that makes the difference last: the others are as before without it */
+	return (!writes || set_slot(&o, writes, (void *)write_or_look)) &&
+	       (!calls || set_slot(&o, calls, (void *)call_or_look)) && set_slot(&o, reads, (void *)read_nothing) &&
+	       set_slot(&o, make, (void *)make_no_pipe);
+}
