@@ -164,7 +164,7 @@ int clv_cmd_report(int argc, char **argv)
 				      o.at);
 	if (o.timeline && !o.json)
 		return clv_cli_refuse(NAME, "--timeline goes with --json");
-	if (!clv_output_try(o.output, &err)) /* before the work */
+	if (!clv_output_try(o.output, &err) || (o.output && !clv_report_html_ready(o.output, &err))) /* before the work */
 		return clv_cli_refuse(NAME, "%s", err.text);
 	ro.top = (uint32_t)o.top;
 	ro.trial_events = o.no_trials ? 0 : TRIAL_EVENTS;
