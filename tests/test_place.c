@@ -121,6 +121,24 @@ START_TEST(small_blocks_leave_a_hole_between_large_ones)
 }
 END_TEST
 
+/* Of a hole of everybody's a frame is cut, and what is left of it and of the hole is one hole again. */
+START_TEST(a_hole_that_is_cut_stays_one)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(0, 601 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 0);
+	uint64_t holes = a->hole_count, released = a->released;
+	cleave_ptr p = get(1, 101 * CLV_MIB);
+	ck_assert(p >= hole && p < hole + 601 * CLV_MIB);
+	ck_assert_uint_gt(a->released, released);
+	ck_assert_uint_eq(a->hole_count, holes);
+	p = get(1, 500 * CLV_MIB);
+	ck_assert(p >= hole && p < hole + 601 * CLV_MIB);
+	rig_shut();
+}
+END_TEST
+
 /* In any state: windows are what they say, cheapest first, and the quick answer is the first of them. `full`: on a large
  * device of which most is taken. */
 static void random_states(const char *settings, uint64_t seed, bool full)
@@ -193,4 +211,4 @@ START_TEST(in_any_state)
 END_TEST
 
 CHECK_MAIN("place", the_first_of_all, stranded_memory_first, large_blocks_lie_beside_each_other, holes_are_filled_from_the_left,
-	   small_blocks_leave_a_hole_between_large_ones, in_any_state)
+	   small_blocks_leave_a_hole_between_large_ones, a_hole_that_is_cut_stays_one, in_any_state)
