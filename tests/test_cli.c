@@ -27,7 +27,7 @@ END_TEST
 
 START_TEST(unknown_commands)
 {
-	static const char *const names[] = {"plans", "Pack", "stat",   "report", "",
+	static const char *const names[] = {"plans", "Pack", "status", "report", "",
 					    "-",    "--",   "--json", "Replay", "replay "};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(names); i++)
 		cli_assert_refused(cli_run(names[i], "x", NULL), "unknown");

@@ -3,6 +3,7 @@
  * cleave_heap_blocks(): after any work, what is listed is the live blocks and what is free between them, once each.
  */
 #include "check_main.h"
+#include "../src/heap/heap_more.h"
 #include "heap_rig.h"
 
 #include <errno.h>
@@ -67,6 +68,26 @@ static void compare(const struct rig *r)
 	ck_assert_int_eq(cleave_heap_get_stats(r->heap, 0, &stats), 0);
 	ck_assert_uint_le(mapped, stats.held_bytes);
 	ck_assert_uint_ge(mapped, stats.live_bytes);
+	/* the frames under them, at the same moment */
+	static struct clv_heap_frame frames[1 << 12];
+	struct clv_heap_picture picture = {.frames = frames, .frame_room = CLV_ARRAY_LEN(frames)};
+	ck_assert_int_eq(clv_heap_picture(r->heap, 0, &picture), 0);
+	ck_assert_uint_eq(picture.block_count, count);
+	ck_assert_uint_eq(picture.frame_count, stats.frames);
+	uint64_t bytes = 0;
+	for (size_t i = 0, k = 0; i < picture.frame_count; i++) {
+		ck_assert(!i || frames[i - 1].addr + frames[i - 1].bytes <= frames[i].addr);
+		bytes += frames[i].bytes;
+		while (k < count && list[k].address + list[k].bytes <= frames[i].addr)
+			k++;
+		ck_assert(k < count && list[k].address <= frames[i].addr);
+	}
+	ck_assert_uint_eq(bytes, mapped);
+	picture = (struct clv_heap_picture){.frames = frames, .frame_room = 1};
+	frames[1].bytes = 0;
+	ck_assert_int_eq(clv_heap_picture(r->heap, 0, &picture), 0);
+	ck_assert_uint_eq(picture.frame_count, stats.frames);
+	ck_assert_uint_eq(frames[1].bytes, 0);
 	ck_assert_uint_le(pending, stats.pending_bytes);
 }
 

@@ -37,6 +37,9 @@ static void same(struct clv_settings a, struct clv_settings b)
 	ck_assert_int_eq(a.any_driver, b.any_driver);
 	ck_assert_int_eq(a.report, b.report);
 	ck_assert_int_eq(a.stats, b.stats);
+	ck_assert_int_eq(a.stat, b.stat);
+	ck_assert_str_eq(a.metrics, b.metrics);
+	ck_assert_uint_eq(a.metrics_ms, b.metrics_ms);
 }
 
 /* What the lenient parser complained about, one sentence a line. */
@@ -86,7 +89,9 @@ START_TEST(defaults)
 	same(s, for_program(NULL));
 	same(s, for_program(""));
 	same(s, for_program(", ,"));
-	ck_assert(!s.off && !s.free_now && s.graphs && s.ipc && !s.pinned && !s.any_driver && s.report && !s.stats);
+	ck_assert(!s.off && !s.free_now && s.graphs && s.ipc && !s.pinned && !s.any_driver && s.report && !s.stats && s.stat);
+	ck_assert_str_eq(s.metrics, "");
+	ck_assert_uint_eq(s.metrics_ms, 15000);
 	ck_assert_uint_eq(s.serve, CLV_SERVE_AUTO);
 	ck_assert_uint_gt(s.pinned_limit, 0);
 	/* the table's defaults are the defaults */
@@ -137,6 +142,12 @@ START_TEST(each_key_of_a_program)
 	ck_assert_uint_eq(for_program("pinned_limit:0").pinned_limit, 0);
 	ck_assert(for_program(" off ").off);
 	ck_assert(for_program("stats : on , off,").off);
+	ck_assert(!for_program("stat:off").stat);
+	ck_assert_str_eq(for_program("metrics:/run/%p-%r 100%%.prom").metrics, "/run/%p-%r 100%%.prom");
+	ck_assert_uint_eq(for_program("metrics_interval:60").metrics_ms, 60000);
+	ck_assert_uint_eq(for_program("metrics_interval:0.05").metrics_ms, 50);
+	ck_assert_uint_eq(for_program("metrics_interval:1000000").metrics_ms, 1000000000);
+	ck_assert_uint_eq(for_program("metrics_interval:2.125").metrics_ms, 2125);
 }
 END_TEST
 
@@ -164,6 +175,18 @@ START_TEST(lenient_goes_on)
 		{"limit:much", "much"},
 		{"frame:3MiB", "power of two"},
 		{"stats:1", "on or off"},
+		{"stat:yes", "on or off"},
+		{"metrics:", "has a name"},
+		{"metrics:a%q", "%p (process)"},
+		{"metrics_interval:0", "seconds such as"},
+		{"metrics_interval:0.001", "seconds such as"},
+		{"metrics_interval:1000001", "seconds such as"},
+		{"metrics_interval:99999999999999999999", "seconds such as"},
+		{"metrics_interval:1.", "seconds such as"},
+		{"metrics_interval:.5", "seconds such as"},
+		{"metrics_interval:1.5s", "seconds such as"},
+		{"metrics_interval:-1", "seconds such as"},
+		{"metrics_interval:", "seconds such as"},
 		{":", "''"},
 	};
 	const struct clv_settings expect = for_program("cache:off,stats:on");
@@ -185,6 +208,12 @@ START_TEST(lenient_goes_on)
 	struct warnings w;
 	ck_assert_uint_eq(lenient("serve:pool,serve:x", &w).serve, CLV_SERVE_POOL);
 	ck_assert_uint_eq(w.count, 1);
+	char name[CLV_SETTING_FILE + 16] = "metrics:";
+	memset(name + strlen(name), 'x', CLV_SETTING_FILE - 1);
+	ck_assert_uint_eq(strlen(for_program(name).metrics), CLV_SETTING_FILE - 1);
+	strcat(name, "x");
+	ck_assert_str_eq(lenient(name, &w).metrics, "");
+	ck_assert_ptr_nonnull(strstr(w.text, "too long"));
 	char longer[5000];
 	memset(longer, 'x', sizeof(longer));
 	strcpy(longer + sizeof(longer) - sizeof(",stats:on"), ",stats:on");
@@ -206,7 +235,8 @@ START_TEST(refused_outside_programs)
 		refused++;
 		char text[128];
 		bool word = !strcmp(table[i].kind, "WORD");
-		snprintf(text, sizeof(text), "growth:tight,%s%s%s", table[i].key, word ? "" : ":", table[i].initial);
+		const char *value = !strcmp(table[i].kind, "FILE_NAME") ? "file" : table[i].initial;
+		snprintf(text, sizeof(text), "growth:tight,%s%s%s", table[i].key, word ? "" : ":", value);
 		struct clv_settings s;
 		struct clv_error err = {""};
 		ck_assert_msg(!clv_settings_parse(&s, text, &err), "'%s' is accepted", text);
@@ -259,6 +289,41 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* What is printed is read as it was, and says no more than it must. */
+START_TEST(printed)
+{
+	static const char *const cases[] = {
+		"",
+		"growth:tight",
+		"off",
+		"growth:tight,limit:1536MiB,headroom:300MiB,frame:4MiB,cache:off",
+		"limit:1000000007,serve:all,free:now,graphs:off,ipc:off,pinned:on,pinned_limit:0,driver:any",
+		"reserve:1176MiB*4+after=92+hard+name=w13_weight,reserve:70000+class,report:off,stats:on,stat:off",
+		"metrics:/run/x %p-%r.prom,metrics_interval:0.250",
+	};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		char text[512], again[512];
+		struct clv_settings s = for_program(cases[i]);
+		size_t len = clv_settings_print(&s, text, sizeof(text));
+		ck_assert_uint_eq(len, strlen(text));
+		ck_assert_uint_le(len, strlen(cases[i]) + 16);
+		struct clv_settings read = for_program(text);
+		same(read, s);
+		clv_settings_print(&read, again, sizeof(again));
+		ck_assert_str_eq(again, text);
+		/* cut off where there is no room */
+		memset(again, 'x', sizeof(again));
+		ck_assert_uint_eq(clv_settings_print(&s, again, 8), len);
+		ck_assert_uint_eq(strlen(again), clv_min_u64(len, 7));
+		ck_assert_int_eq(again[8], 'x');
+	}
+	struct clv_settings s = for_program("frame:16MiB,stat:on,cache:on,metrics_interval:15");
+	char text[16];
+	ck_assert_uint_eq(clv_settings_print(&s, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "");
+}
+END_TEST
+
 START_TEST(table_is_complete)
 {
 	size_t count;
@@ -268,8 +333,9 @@ START_TEST(table_is_complete)
 		bool word = !strcmp(table[i].kind, "WORD"), size = !strcmp(table[i].kind, "SIZE");
 		bool choice = !strcmp(table[i].kind, "CHOICE"), on_off = !strcmp(table[i].kind, "BOOL");
 		bool reservation = !strcmp(table[i].kind, "RESERVATION");
-		ck_assert(word || size || choice || on_off || reservation);
-		ck_assert_int_eq(word || reservation, !table[i].initial[0]);
+		bool file = !strcmp(table[i].kind, "FILE_NAME"), seconds = !strcmp(table[i].kind, "SECONDS");
+		ck_assert(word || size || choice || on_off || reservation || file || seconds);
+		ck_assert_int_eq(word || reservation || file, !table[i].initial[0]);
 		ck_assert_int_eq(choice || on_off, table[i].words[0] != 0);
 		ck_assert(!on_off || !strcmp(table[i].words, "on|off"));
 		ck_assert_uint_gt(strlen(table[i].help), 10);
@@ -429,4 +495,4 @@ START_TEST(random_text)
 END_TEST
 
 CHECK_MAIN("settings", defaults, each_key, each_key_of_a_program, lenient_goes_on, refused_outside_programs, refusals,
-	   table_is_complete, reservations, reservations_refused, reservations_printed, random_text)
+	   printed, table_is_complete, reservations, reservations_refused, reservations_printed, random_text)

@@ -35,3 +35,8 @@ json_t *clv_json_text(const char *s)
 	free(clean);
 	return j;
 }
+
+json_t *clv_json_number(uint64_t v)
+{
+	return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
+}

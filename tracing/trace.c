@@ -36,6 +36,8 @@ static void history_free(struct clv_history *h)
 	clv_mem_free(h->blocks);
 	clv_mem_free(h->pools);
 	clv_mem_free(h->initial);
+	clv_mem_free(h->threads);
+	clv_mem_free(h->notes);
 }
 
 void clv_trace_free(struct clv_trace *trace)

@@ -8,6 +8,7 @@
 
 #include "../src/base/base.h"
 #include "../src/base/error.h"
+#include "../src/base/event.h"
 
 /* (enumerator, name in PyTorch's snapshots) */
 #define CLV_ACTIONS(X)                                                                                                 \
@@ -79,6 +80,22 @@ struct clv_initial_block {
 	uint16_t pool;
 };
 
+/* What a recorder saw besides requests: frames, cuts, reservations, waits, marks (src/base/event.h has the list and says what
+ * `addr` to `b` are). Of ALLOC and FREE there are none: those are events; a FAIL is both, an OOM event and a note. */
+struct clv_note {
+	uint64_t time_us;
+	uint64_t addr, size, a, b;
+	uint32_t event;  /* the first event of the history that came later; its event_count: none did */
+	uint32_t stream; /* index into clv_trace.streams, or CLV_NO_STREAM */
+	uint32_t text;   /* index into clv_trace.strings, or CLV_NO_TEXT */
+	uint32_t stack;
+	uint32_t thread; /* as the system numbers them; 0: not known */
+	uint16_t kind;   /* enum clv_event, or above: of a later version */
+};
+
+#define CLV_NO_STREAM UINT32_MAX
+#define CLV_NO_TEXT UINT32_MAX
+
 struct clv_history {
 	int device;
 	struct clv_event_record *events;
@@ -91,6 +108,10 @@ struct clv_history {
 	struct clv_pool_id *pools; /* pools[0] is (0,0) */
 	uint32_t pool_count;
 	bool has_state; /* the file says what was there at the end */
+
+	uint32_t *threads; /* of each event, as in notes; NULL: not known */
+	struct clv_note *notes; /* by time; what concerns no device (marks, phases, the process) is in the first history */
+	uint32_t note_count;
 
 	/* made by clv_history_link() */
 	struct clv_initial_block *initial;

@@ -26,6 +26,7 @@ const struct clv_command *clv_command_find(const char *name);
 int clv_cmd_run(int argc, char **argv);
 int clv_cmd_replay(int argc, char **argv);
 int clv_cmd_convert(int argc, char **argv);
+int clv_cmd_stat(int argc, char **argv);
 int clv_cmd_plan(int argc, char **argv);
 int clv_cmd_pack(int argc, char **argv);
 int clv_cmd_stress(int argc, char **argv);

@@ -32,10 +32,10 @@ static void print_group(enum clv_setting_reader reader, const char *title)
 	for (size_t i = 0; i < count; i++) {
 		if (table[i].reader != reader)
 			continue;
-		printf("  %-14s", table[i].key);
+		printf("  %-18s", table[i].key);
 		for (const char *c = table[i].help; *c; c++)
 			if (*c == '\n')
-				printf("\n%16s", "");
+				printf("\n%20s", "");
 			else
 				putchar(*c);
 		if (table[i].initial[0])

@@ -12,6 +12,7 @@ const struct clv_command clv_commands[] = {
 	{"run", clv_cmd_run, "run a program with Cleave under it"},
 	{"replay", clv_cmd_replay, "put a recorded history to allocators and compare them"},
 	{"convert", clv_cmd_convert, "write a trace in another format"},
+	{"stat", clv_cmd_stat, "show the heap of a running process"},
 	{"plan", clv_cmd_plan, "say what a model's experts need before they are loaded"},
 	{"pack", clv_cmd_pack, "give buffers with known lifetimes offsets in one region"},
 	{"stress", clv_cmd_stress, "random work on the heap, every byte checked"},

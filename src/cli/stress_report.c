@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "stress_report.h"
 
+#include "../../tracing/json_text.h"
 #include "../base/size_text.h"
 
 #include <inttypes.h>
@@ -69,12 +70,6 @@ void clv_stress_text(const struct clv_stress_config *c, const struct clv_stress_
 		fprintf(out, "Digest %016" PRIx64 ".\n", r->digest);
 }
 
-/* JSON readers hold integers in 63 bits. */
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)clv_min_u64(v, INT64_MAX));
-}
-
 static bool write_document(json_t *doc, FILE *out)
 {
 	bool ok = doc && json_dumpf(doc, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
@@ -86,7 +81,7 @@ static json_t *counts_json(const struct clv_stress_counts *counts)
 {
 	json_t *object = json_object();
 	bool ok = object != NULL;
-#define X(field, text) ok = ok && json_object_set_new(object, #field, number(counts->field)) == 0;
+#define X(field, text) ok = ok && json_object_set_new(object, #field, clv_json_number(counts->field)) == 0;
 	CLV_STRESS_COUNTS(X)
 #undef X
 	if (ok)
@@ -101,8 +96,9 @@ static json_t *wrong_json(const struct clv_stress_config *c, const struct clv_st
 	if (r->passed)
 		return json_null();
 	print_again(c, r, again, sizeof(again));
-	return json_pack("{s:o,s:o,s:I,s:s,s:s}", "seed", number(r->seed), "operation", number(r->operation), "thread",
-			 (json_int_t)r->thread, "text", r->wrong, "again", again);
+	return json_pack("{s:o,s:o,s:I,s:s,s:s}", "seed", clv_json_number(r->seed), "operation",
+			 clv_json_number(r->operation), "thread", (json_int_t)r->thread, "text", r->wrong, "again",
+			 again);
 }
 
 bool clv_stress_json(const struct clv_stress_config *c, const struct clv_stress_result *r, FILE *out)
@@ -111,12 +107,13 @@ bool clv_stress_json(const struct clv_stress_config *c, const struct clv_stress_
 	snprintf(digest, sizeof(digest), "%016" PRIx64, r->digest);
 	return write_document(
 		json_pack("{s:b,s:o,s:o,s:I,s:I,s:o,s:b,s:b,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s?,s:f,s:o}", "passed",
-			  (int)r->passed, "ops", number(r->ops), "seed", number(c->seed), "threads",
+			  (int)r->passed, "ops", clv_json_number(r->ops), "seed", clv_json_number(c->seed), "threads",
 			  (json_int_t)c->threads, "streams", (json_int_t)c->streams, "capacity_bytes",
-			  number(c->capacity), "every_byte", (int)c->full, "faults", (int)c->faults, "settings",
-			  c->settings, "rounds", number(r->rounds), "faults_injected", number(r->faults),
-			  "peak_live_bytes", number(r->live_peak), "peak_held_bytes", number(r->held_peak),
-			  "bytes_written", number(r->bytes_written), "bytes_checked", number(r->bytes_checked),
+			  clv_json_number(c->capacity), "every_byte", (int)c->full, "faults", (int)c->faults,
+			  "settings", c->settings, "rounds", clv_json_number(r->rounds), "faults_injected",
+			  clv_json_number(r->faults), "peak_live_bytes", clv_json_number(r->live_peak),
+			  "peak_held_bytes", clv_json_number(r->held_peak), "bytes_written",
+			  clv_json_number(r->bytes_written), "bytes_checked", clv_json_number(r->bytes_checked),
 			  "counts", counts_json(&r->counts), "digest", repeatable(c) ? digest : NULL, "wall_s",
 			  r->wall_s, "wrong", wrong_json(c, r)),
 		out);
@@ -183,7 +180,7 @@ static json_t *call_counts(const struct clv_call_counts *counts)
 	json_t *calls = json_object();
 	for (int c = 0; calls && c < CLV_CALL_COUNT; c++)
 		if (counts->calls[c] &&
-		    json_object_set_new(calls, clv_call_name((enum clv_call)c), number(counts->calls[c]))) {
+		    json_object_set_new(calls, clv_call_name((enum clv_call)c), clv_json_number(counts->calls[c]))) {
 			json_decref(calls);
 			return NULL;
 		}
@@ -197,13 +194,14 @@ static json_t *row_json(const struct clv_profile_row *row, const struct clv_prof
 	uint64_t peak = p->trace->histories[0].peak_live_bytes;
 	return json_pack(
 		"{s:s,s:b,s:o,s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "policy", row->policy, "completed",
-		(int)r->completed, "failed_at_event", r->completed ? json_null() : number(r->failed_at_event),
-		"peak_held_bytes", number(s->peak_reserved_bytes), "held_over_live", over(s->peak_reserved_bytes, peak),
-		"end_held_bytes", r->completed ? number(s->held_bytes) : json_null(), "end_held_over_live",
+		(int)r->completed, "failed_at_event", r->completed ? json_null() : clv_json_number(r->failed_at_event),
+		"peak_held_bytes", clv_json_number(s->peak_reserved_bytes), "held_over_live",
+		over(s->peak_reserved_bytes, peak), "end_held_bytes",
+		r->completed ? clv_json_number(s->held_bytes) : json_null(), "end_held_over_live",
 		r->completed ? json_real(over(s->held_bytes, p->live_at_end)) : json_null(), "stranded_peak_bytes",
-		number(s->stranded_peak_bytes), "oom_retries", number(s->oom_retries), "waits", number(s->waits),
-		"driver_calls", call_counts(&s->driver), "modelled_driver_s", (double)s->driver.ns * 1e-9,
-		"modelled_driver_us_per_request", us_per_request(r), "wall_s", r->wall_s);
+		clv_json_number(s->stranded_peak_bytes), "oom_retries", clv_json_number(s->oom_retries), "waits",
+		clv_json_number(s->waits), "driver_calls", call_counts(&s->driver), "modelled_driver_s",
+		(double)s->driver.ns * 1e-9, "modelled_driver_us_per_request", us_per_request(r), "wall_s", r->wall_s);
 }
 
 static json_t *profile_json(const struct clv_profile_report *p, uint64_t seed, uint64_t capacity)
@@ -216,10 +214,11 @@ static json_t *profile_json(const struct clv_profile_report *p, uint64_t seed, u
 			policies = NULL;
 		}
 	return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:f,s:o,s:o,s:o}", "name", clv_profile_name(p->profile), "about",
-			 clv_profile_about(p->profile), "seed", number(seed), "capacity_bytes", number(capacity),
-			 "events", number(h->event_count), "allocs", number(h->alloc_count), "streams",
-			 number(h->stream_count), "duration_s", h->duration_s, "peak_live_bytes",
-			 number(h->peak_live_bytes), "end_live_bytes", number(p->live_at_end), "policies", policies);
+			 clv_profile_about(p->profile), "seed", clv_json_number(seed), "capacity_bytes",
+			 clv_json_number(capacity), "events", clv_json_number(h->event_count), "allocs",
+			 clv_json_number(h->alloc_count), "streams", clv_json_number(h->stream_count), "duration_s",
+			 h->duration_s, "peak_live_bytes", clv_json_number(h->peak_live_bytes), "end_live_bytes",
+			 clv_json_number(p->live_at_end), "policies", policies);
 }
 
 bool clv_profile_json(const struct clv_profile_report *reports, size_t count, uint64_t seed, uint64_t capacity,

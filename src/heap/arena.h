@@ -14,6 +14,7 @@
  *   recent    large blocks that were just freed, kept for the next request of their size
  *   reserve   blocks held back for requests that a plan knows of
  *   counts    what programs have, counted where it is cheap
+ *   breakdown where every held byte is
  *
  * Words: an *extent* is a run of addresses of one kind: LIVE (a block in use), HOLE (free and mapped), GAP (free, nothing
  * mapped) or LINGER (a frame was moved away from here, and work of a stream may still read the old address). A *frame* is
@@ -85,6 +86,7 @@ struct clv_frame {
 	uint32_t lingers; /* other mappings of it: until they are gone the driver would not have its memory back */
 	bool coarse; /* counts in arena->coarse */
 	bool mixed; /* other slots had frees here that were not complete; never of a whole frame */
+	bool occupied; /* set anew by each walk of breakdown */
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
 	struct clv_frame *prev, *next; /* all frames of the arena */
@@ -193,6 +195,7 @@ struct clv_arena {
 	struct clv_counts counts; /* `live`: of large blocks, and what threads handed in; the rest: of threads that have ended */
 	uint64_t large_allocs, large_frees;
 
+	uint64_t failures_refused; /* of `failures`: there was room, and the driver refused */
 	uint64_t failures, splits, merges, created, released, moved, device_waits, host_waits, polls;
 	uint64_t frame_count, hole_count, live_count, chunk_count, chunks_made;
 	uint64_t slabs_taken; /* bytes of slots out of the slabs: live, in a cache of a thread, or late */
@@ -202,6 +205,7 @@ struct clv_arena {
 	uint64_t reserve_bytes, reserve_slots; /* held back now */
 
 	cleave_failure failure;
+	uint64_t failed_ns; /* when, of CLOCK_MONOTONIC */
 	char failure_broken[512]; /* builds that check invariants: the first that did not hold */
 };
 

@@ -2,6 +2,8 @@
  *
  * What is mapped, block by block, for people who look at memory.
  */
+#include "heap_more.h"
+
 #include "arena.h"
 #include "slab.h"
 #include "space.h"
@@ -100,21 +102,55 @@ static const struct clv_range *next_range(const struct clv_arena *a, const struc
 	return next;
 }
 
-int cleave_heap_blocks(cleave_heap *heap, int device, cleave_block *out, size_t room, size_t *count)
+/* The frames under what is mapped of a range, which come by address. */
+static void add_frames(struct clv_heap_picture *p, const struct clv_arena *a, const struct clv_range *r)
 {
-	if (!heap || !count || (room && !out) || device < 0 || device >= heap->devices)
+	const struct clv_frame *last = NULL;
+	for (const struct clv_extent *e = r->first; e; e = e->next) {
+		if (e->kind != CLV_LIVE && e->kind != CLV_HOLE)
+			continue;
+		for (uint64_t at = e->addr; at < clv_extent_end(e);) {
+			const struct clv_frame *f = clv_frame_at(a, at);
+			if (f != last && p->frame_count < p->frame_room)
+				p->frames[p->frame_count] = (struct clv_heap_frame){f->addr, f->size};
+			p->frame_count += f != last;
+			last = f;
+			at = clv_frame_end(f);
+		}
+	}
+}
+
+int clv_heap_picture(cleave_heap *heap, int device, struct clv_heap_picture *out)
+{
+	if (device < 0 || device >= heap->devices)
 		return -EINVAL;
-	*count = 0;
+	out->block_count = out->frame_count = 0;
 	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
 	if (!a) /* never used */
 		return 0;
-	struct list l = {.out = out, .room = room};
+	struct list l = {.out = out->blocks, .room = out->block_room};
 	pthread_mutex_lock(&a->lock);
-	for (const struct clv_range *r = next_range(a, NULL); r; r = next_range(a, r))
+	for (const struct clv_range *r = next_range(a, NULL); r; r = next_range(a, r)) {
 		for (const struct clv_extent *e = r->first; e; e = e->next)
 			add_extent(&l, a, e);
+		if (out->frame_room)
+			add_frames(out, a, r);
+	}
+	if (!out->frame_room)
+		out->frame_count = a->frame_count;
 	pthread_mutex_unlock(&a->lock);
 	write_last(&l);
-	*count = l.count;
+	out->block_count = l.count;
 	return 0;
+}
+
+int cleave_heap_blocks(cleave_heap *heap, int device, cleave_block *out, size_t room, size_t *count)
+{
+	if (!heap || !count || (room && !out))
+		return -EINVAL;
+	struct clv_heap_picture p = {.blocks = out, .block_room = room};
+	int answer = clv_heap_picture(heap, device, &p);
+	if (!answer)
+		*count = p.block_count;
+	return answer;
 }

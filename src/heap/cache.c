@@ -301,11 +301,13 @@ struct clv_counts_sum clv_caches_sum(struct clv_arena *a)
 	const struct clv_counts *c = &a->counts;
 	int64_t live = clv_count(&c->live), rounding = clv_count(&c->rounding);
 	int64_t allocs = clv_count(&c->allocs), frees = clv_count(&c->frees);
+	uint64_t threads = 0;
 	pthread_mutex_lock(&a->heap->lock);
 	for (const struct clv_cache *cache = a->heap->caches; cache; cache = cache->next) {
 		const struct device_cache *own = of_device(cache, a->device);
 		if (!own)
 			continue;
+		threads++;
 		live += clv_count(&own->counts.live);
 		rounding += clv_count(&own->counts.rounding);
 		allocs += clv_count(&own->counts.allocs);
@@ -317,5 +319,6 @@ struct clv_counts_sum clv_caches_sum(struct clv_arena *a)
 		.rounding = rounding > 0 ? (uint64_t)rounding : 0,
 		.small_allocs = (uint64_t)allocs,
 		.small_frees = (uint64_t)frees,
+		.threads = threads,
 	};
 }

@@ -85,6 +85,7 @@ uint64_t clv_caches_bytes(struct clv_arena *a); /* the same lock */
 /* The arena's counts and those of all threads together, with the arena's lock held; exact while no thread counts. */
 struct clv_counts_sum {
 	uint64_t live, rounding, small_allocs, small_frees;
+	uint64_t threads; /* that have counts of their own */
 };
 struct clv_counts_sum clv_caches_sum(struct clv_arena *a);
 

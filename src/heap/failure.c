@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static uint64_t largest_hole(const struct clv_arena *a)
 {
@@ -102,6 +103,9 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	cleave_failure *f = &a->failure;
 	uint64_t device_free = 0, device_total = a->device_total;
 	a->driver->mem_get_info(a->driver, a->device, &device_free, &device_total);
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	a->failed_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	a->failures++;
 	memset(f, 0, sizeof(*f));
 	f->number = a->failures;
@@ -131,6 +135,7 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 		f->missing_bytes = size - room;
 	else if (size > clv_align_down(room, a->granularity))
 		f->missing_bytes = clv_align_up(size, a->granularity) - room;
+	a->failures_refused += !f->missing_bytes;
 }
 
 void clv_failure_broken(struct clv_arena *a, const char *sentence)

@@ -32,6 +32,18 @@ void clv_heap_reset_peaks(cleave_heap *heap, int device, bool held, bool live);
 int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t *size,
 		    void (*visit)(void *arg, clv_handle handle, uint64_t addr, uint64_t bytes), void *arg);
 
+/* As cleave_heap_blocks, and at the same moment the frames under them, by address. Either list may have no room. */
+struct clv_heap_frame {
+	uint64_t addr, bytes;
+};
+struct clv_heap_picture {
+	cleave_block *blocks;
+	struct clv_heap_frame *frames;
+	size_t block_room, frame_room;
+	size_t block_count, frame_count; /* that there are */
+};
+int clv_heap_picture(cleave_heap *heap, int device, struct clv_heap_picture *out);
+
 /* As cleave_heap_trim; without `wait` nothing is waited for: what is not known to be complete stays. */
 int clv_heap_trim(cleave_heap *heap, int device, uint64_t keep, bool wait, uint64_t *released);
 

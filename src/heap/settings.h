@@ -20,6 +20,8 @@ enum clv_serve {
 
 #define CLV_RESERVES_SET 64u
 
+#define CLV_SETTING_FILE 192u /* characters of a file's name, with the 0 */
+
 /* One `reserve` each, in the order in which they were said. */
 struct clv_reserves_set {
 	unsigned count;
@@ -44,11 +46,15 @@ struct clv_settings {
 	bool any_driver; /* driver:any */
 	bool report;
 	bool stats;
+	bool stat; /* `cleave stat` is answered */
+	char metrics[CLV_SETTING_FILE]; /* pattern (base/file_name.h); "": none */
+	uint64_t metrics_ms;
 };
 
 /* (who reads it, key, member, kind of value, words, default text, explanation): the table from which parser, help and
  * defaults are made. The words of a CHOICE stand for 0, 1, ...; WORD is a key without a value, absent by default. A RESERVATION
- * (reserve_text.h) may be said several times: each adds one. */
+ * (reserve_text.h) may be said several times: each adds one. A FILE_NAME is a name in which %p and %r are replaced
+ * (base/file_name.h), absent by default; SECONDS are a decimal number of them, kept in milliseconds. */
 #define CLV_SETTINGS(X)                                                                                                \
 	X(HEAP, growth, tight, CHOICE, "normal|tight", "normal",                                                       \
 	  "normal: few calls of the driver; tight: the smallest frames, the least stranded memory, many calls")        \
@@ -83,7 +89,12 @@ struct clv_settings {
 	X(PRELOAD, driver, any_driver, CHOICE, "tested|any", "tested",                                                 \
 	  "tested: with a driver of a version that was not tested everything passes through; any: it does not")        \
 	X(PRELOAD, report, report, BOOL, "on|off", "on", "on: a request that fails is explained on stderr; off: not")  \
-	X(PRELOAD, stats, stats, BOOL, "on|off", "off", "on: statistics on stderr when the process ends")
+	X(PRELOAD, stats, stats, BOOL, "on|off", "off", "on: statistics on stderr when the process ends")               \
+	X(PRELOAD, stat, stat, BOOL, "on|off", "on", "on: `cleave stat` is answered, to the same user; off: it is not")  \
+	X(PRELOAD, metrics, metrics, FILE_NAME, "", "",                                                                     \
+	  "name of a file that is written again and again for Prometheus (textfile collector); %p in it is the\n"         \
+	  "process id, %r the rank")                                                                                   \
+	X(PRELOAD, metrics_interval, metrics_ms, SECONDS, "", "15", "seconds between two writings of `metrics`")
 
 enum clv_setting_reader {
 	CLV_READER_HEAP,
@@ -99,13 +110,16 @@ bool clv_settings_parse(struct clv_settings *s, const char *text, struct clv_err
 void clv_settings_parse_lenient(struct clv_settings *s, const char *text, void (*warn)(void *arg, const char *sentence),
 				void *arg);
 
+/* What differs from the defaults, as it is parsed: "key:value,...", "" if nothing does. Returns the length as snprintf does. */
+size_t clv_settings_print(const struct clv_settings *s, char *buf, size_t len);
+
 /* The table as text, for `cleave help settings`. */
 struct clv_setting {
 	enum clv_setting_reader reader;
 	const char *key;
-	const char *kind;    /* "CHOICE", "SIZE", "BOOL", "RESERVATION" or "WORD" */
+	const char *kind;    /* "CHOICE", "SIZE", "BOOL", "RESERVATION", "FILE_NAME", "SECONDS" or "WORD" */
 	const char *words;   /* of a CHOICE or BOOL, with '|' between; else "" */
-	const char *initial; /* the default; "" of a WORD and a RESERVATION, which are absent then */
+	const char *initial; /* the default; "" of what is absent then: a WORD, a RESERVATION, a FILE_NAME */
 	const char *help;    /* lines end in \n but the last */
 };
 const struct clv_setting *clv_settings_table(size_t *count);

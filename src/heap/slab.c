@@ -249,6 +249,17 @@ bool clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *fre
 	return true;
 }
 
+void clv_slabs_pending(const struct clv_arena *a,
+		       void (*visit)(void *arg, uint64_t addr, uint64_t bytes, const struct clv_arena *a), void *arg)
+{
+	for (uint32_t i = 0; i < a->slot_count; i++)
+		for (const struct clv_late *l = a->slots[i]->late; l; l = l->next) {
+			unsigned number;
+			if (!clv_slot_passed(a, i, l->seq))
+				visit(arg, l->addr, clv_slab_find(a, l->addr, &number)->slot_size, a);
+		}
+}
+
 bool clv_slabs_reap(struct clv_arena *a)
 {
 	bool any = false;

@@ -71,6 +71,10 @@ bool clv_slab_give_late(struct clv_arena *a, uint64_t addr, struct clv_slot *fre
 /* Late slots that are complete go back; true if any did. */
 bool clv_slabs_reap(struct clv_arena *a);
 
+/* Each late slot that is not complete, as far as is known. */
+void clv_slabs_pending(const struct clv_arena *a,
+		       void (*visit)(void *arg, uint64_t addr, uint64_t bytes, const struct clv_arena *a), void *arg);
+
 /* Empty chunks become holes; true if any did. */
 bool clv_slabs_shrink(struct clv_arena *a);
 

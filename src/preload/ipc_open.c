@@ -117,7 +117,7 @@ struct exporter {
 /* False: the time is over. */
 static bool set_patience(const struct exporter *x)
 {
-	int64_t left = x->deadline - clv_ipc_now_ms();
+	int64_t left = x->deadline - clv_service_now_ms();
 	struct timeval t = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
 	return left > 0 && !setsockopt(x->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)) &&
 	       !setsockopt(x->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
@@ -230,7 +230,7 @@ static bool ask(struct exporter *x, uint32_t first, struct given *g, struct clv_
 		.magic = CLV_IPC_MAGIC, .version = CLV_IPC_VERSION, .first = first, .key = x->handle->key};
 	ssize_t n;
 	bool reset = false;
-	x->deadline = clv_ipc_now_ms() + clv_ipc_patience_ms;
+	x->deadline = clv_service_now_ms() + clv_ipc_patience_ms;
 	do {
 		if (!set_patience(x))
 			return no_answer(ETIMEDOUT, err);
@@ -380,7 +380,7 @@ static CUresult import_block(const struct clv_process *p, const struct clv_ipc_h
 			     CUdeviceptr *out, struct clv_error *err)
 {
 	struct exporter x = {.fd = -1,
-			     .deadline = clv_ipc_now_ms() + clv_ipc_patience_ms,
+			     .deadline = clv_service_now_ms() + clv_ipc_patience_ms,
 			     .handle = h,
 			     .result = CUDA_ERROR_MAP_FAILED};
 	struct importing m = {.p = p};

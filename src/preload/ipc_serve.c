@@ -6,7 +6,7 @@
  *
  * `lock` guards the table and the start of the server. `exporting` is held while the frames of one block are looked up and
  * exported, at most CLV_IPC_BATCH of them, and while a block is taken out of the table: so what is given away is the
- * block's. It is taken before `lock`. What is in `connections` is the thread's alone, but for a child of fork().
+ * block's. It is taken before `lock`.
  */
 #define _GNU_SOURCE
 #include "ipc.h"
@@ -16,12 +16,9 @@
 #include "../host/meta.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- the table of exported blocks ---- */
@@ -168,32 +165,8 @@ static void make_reply(const struct clv_ipc_request *request, struct clv_ipc_rep
 
 /* ---- the server ---- */
 
-#define CONNECTIONS 8u /* at a time; the others wait their turn */
-#define BACKLOG 64
-#define STARVED_PAUSE_MS 50 /* until accept is tried again when the process is out of descriptors */
-
-struct connection {
-	_Atomic int fd; /* -1: none */
-	int64_t deadline;
-};
-
-static struct {
-	_Atomic bool up;
-	_Atomic int fd;
-	dev_t dev; /* which socket it is: programs close descriptors that are not theirs */
-	ino_t ino;
-	struct clv_ipc_id token;
-} server = {.fd = -1};
-
-static struct connection connections[CONNECTIONS] = {[0 ... CONNECTIONS - 1] = {.fd = -1}};
-
-/* First forgotten, then closed, so that the child of a fork closes nothing that is not ours. */
-static void close_of(_Atomic int *fd)
-{
-	int open = atomic_exchange(fd, -1);
-	if (open >= 0)
-		close(open);
-}
+static struct clv_service service = CLV_SERVICE_INIT;
+static struct clv_ipc_id service_token; /* that names its socket */
 
 /* False: the connection is of no use any more. */
 static bool send_reply(int fd, const struct clv_ipc_reply *reply, const int *fds)
@@ -224,8 +197,9 @@ static bool send_status(int fd, enum clv_ipc_status status)
 }
 
 /* One packet of a connection. An importer that asks has read the last reply, so a reply always finds room. */
-static bool serve(int fd)
+static bool serve(void *unused, int fd)
 {
+	(void)unused;
 	struct clv_ipc_request request;
 	struct clv_ipc_reply reply;
 	int fds[CLV_IPC_BATCH];
@@ -247,156 +221,39 @@ static bool serve(int fd)
 	return sent && reply.status == CLV_IPC_GIVEN;
 }
 
-static bool may_import(int fd)
-{
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && (peer.uid == geteuid() || peer.uid == 0);
-}
-
-static bool is_our_socket(void)
-{
-	struct stat st;
-	return server.fd >= 0 && !fstat(server.fd, &st) && st.st_dev == server.dev && st.st_ino == server.ino;
-}
-
-/* False: the socket is gone. */
-static bool take_in(struct connection *place, bool *starved)
-{
-	if (!is_our_socket())
-		return false;
-	int fd = accept4(server.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd < 0) {
-		*starved = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-		return errno != EBADF && errno != EINVAL && errno != ENOTSOCK;
-	}
-	if (!may_import(fd)) {
-		send_status(fd, CLV_IPC_OTHER_USER);
-		close(fd);
-		return true;
-	}
-	place->fd = fd;
-	place->deadline = clv_ipc_now_ms() + clv_ipc_patience_ms;
-	return true;
-}
-
-/* Waits for something to do and does it. False: the socket is gone. */
-static bool step(bool *starved)
-{
-	struct pollfd polled[CONNECTIONS + 1];
-	struct connection *of[CONNECTIONS + 1], *unused = NULL;
-	int64_t now = clv_ipc_now_ms(), next = INT64_MAX;
-	nfds_t n = 0;
-	for (unsigned i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &connections[i];
-		if (c->fd >= 0 && c->deadline <= now)
-			close_of(&c->fd);
-		if (c->fd < 0) {
-			unused = c;
-			continue;
-		}
-		next = c->deadline < next ? c->deadline : next;
-		of[n] = c;
-		polled[n++] = (struct pollfd){.fd = c->fd, .events = POLLIN};
-	}
-	nfds_t listening = unused && !*starved ? n : CONNECTIONS + 1;
-	if (listening == n)
-		polled[n++] = (struct pollfd){.fd = server.fd, .events = POLLIN};
-	int pause = next == INT64_MAX ? -1 : (int)(next - now);
-	if (*starved && (pause < 0 || pause > STARVED_PAUSE_MS))
-		pause = STARVED_PAUSE_MS;
-	*starved = false;
-	if (poll(polled, n, pause) <= 0)
-		return true;
-	for (nfds_t i = 0; i < n; i++) {
-		if (!polled[i].revents)
-			continue;
-		if (i == listening) {
-			if (!take_in(unused, starved))
-				return false;
-		} else if (!serve(polled[i].fd)) {
-			close_of(&of[i]->fd);
-		} else {
-			of[i]->deadline = clv_ipc_now_ms() + clv_ipc_patience_ms;
-		}
-	}
-	return true;
-}
-
-static void *run(void *unused)
+static void turn_away(void *unused, int fd)
 {
 	(void)unused;
-	bool starved = false;
-	while (step(&starved))
-		;
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		close_of(&connections[i].fd);
-	server.fd = -1; /* a later export starts anew */
-	atomic_store(&server.up, false);
-	return NULL;
-}
-
-static bool start_thread(struct clv_error *err)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
-	if (pthread_attr_init(&attr))
-		return clv_error_set(err, "no host memory");
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, 256 * CLV_KIB);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are the program's */
-	int why = pthread_create(&thread, &attr, run, NULL);
-	if (!why)
-		pthread_setname_np(thread, "cleave-ipc");
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return !why || clv_error_set(err, "no thread (%s)", strerrordesc_np(why));
+	send_status(fd, CLV_IPC_OTHER_USER);
 }
 
 /* With the lock held. */
 static bool start_server(struct clv_error *err)
 {
-	struct sockaddr_un address;
-	struct stat st;
-	if (atomic_load(&server.up))
+	static const struct clv_service_config config = {.thread_name = "cleave-ipc",
+							 .patience_ms = &clv_ipc_patience_ms,
+							 .serve = serve,
+							 .turn_away = turn_away};
+	char name[CLV_IPC_NAME];
+	if (atomic_load(&service.up))
 		return true;
-	if (getrandom(&server.token, sizeof(server.token), 0) != (ssize_t)sizeof(server.token))
+	if (getrandom(&service_token, sizeof(service_token), 0) != (ssize_t)sizeof(service_token))
 		return clv_error_set(err, "no random numbers (%s)", strerrordesc_np(errno));
-	socklen_t len = clv_ipc_address(&server.token, &address);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || fstat(fd, &st) || bind(fd, (struct sockaddr *)&address, len) || listen(fd, BACKLOG)) {
-		clv_error_set(err, "no socket (%s)", strerrordesc_np(errno));
-		if (fd >= 0)
-			close(fd);
-		return false;
-	}
-	server.dev = st.st_dev;
-	server.ino = st.st_ino;
-	server.fd = fd;
-	atomic_store(&server.up, true);
-	if (start_thread(err))
-		return true;
-	atomic_store(&server.up, false);
-	close_of(&server.fd);
-	return false;
+	clv_ipc_name(&service_token, name);
+	return clv_service_start(&service, &config, name, err);
 }
 
 bool clv_ipc_own_token(const struct clv_ipc_id *token)
 {
 	pthread_mutex_lock(&lock);
-	bool own = atomic_load(&server.up) && clv_ipc_same(token, &server.token);
+	bool own = atomic_load(&service.up) && clv_ipc_same(token, &service_token);
 	pthread_mutex_unlock(&lock);
 	return own;
 }
 
 void clv_ipc_in_child(void)
 {
-	atomic_store(&server.up, false);
-	close_of(&server.fd);
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		close_of(&connections[i].fd);
+	clv_service_in_child(&service);
 }
 
 /* ---- handles ---- */
@@ -442,7 +299,7 @@ static CUresult get_handle(const struct clv_process *p, CUdeviceptr start, size_
 		clv_error_set(err, "no host memory");
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
-		*out = (struct clv_ipc_handle){CLV_IPC_MAGIC, CLV_IPC_VERSION, getpid(), server.token, e->key, size, 0};
+		*out = (struct clv_ipc_handle){CLV_IPC_MAGIC, CLV_IPC_VERSION, getpid(), service_token, e->key, size, 0};
 		out->check = clv_ipc_check(out);
 	}
 	pthread_mutex_unlock(&lock);

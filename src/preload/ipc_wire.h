@@ -11,13 +11,10 @@
 
 #include "../driver/cuda_abi.h"
 
-#include "../base/base.h"
+#include "../live/service.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
 
 #define CLV_IPC_MAGIC 0x5049455641454c43ull /* "CLEAVEIP" */
 #define CLV_IPC_VERSION 1u
@@ -86,25 +83,25 @@ static inline uint64_t clv_ipc_check(const struct clv_ipc_handle *h)
 	return sum;
 }
 
-/* The address of a process's socket, and its length. */
-static inline socklen_t clv_ipc_address(const struct clv_ipc_id *token, struct sockaddr_un *out)
+#define CLV_IPC_NAME (sizeof("cleave-") + 2 * sizeof(struct clv_ipc_id))
+
+/* The name of a process's socket. */
+static inline void clv_ipc_name(const struct clv_ipc_id *token, char name[CLV_IPC_NAME])
 {
-	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
-	char *name = out->sun_path + 1; /* abstract: the first byte is 0 */
-	int len = snprintf(name, sizeof(out->sun_path) - 1, "cleave-");
+	int len = snprintf(name, CLV_IPC_NAME, "cleave-");
 	for (unsigned i = 0; i < sizeof(token->bytes); i++)
 		len += snprintf(name + len, 3, "%02x", token->bytes[i]);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+/* Its address, and the length of that. */
+static inline socklen_t clv_ipc_address(const struct clv_ipc_id *token, struct sockaddr_un *out)
+{
+	char name[CLV_IPC_NAME];
+	clv_ipc_name(token, name);
+	return clv_service_address(name, out);
 }
 
 /* The token is that of this process (ipc_serve.c). */
 bool clv_ipc_own_token(const struct clv_ipc_id *token);
-
-static inline int64_t clv_ipc_now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 #endif

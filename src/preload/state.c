@@ -9,6 +9,8 @@
 #define _GNU_SOURCE
 #include "ipc.h"
 
+#include "../live/stat_serve.h"
+
 #include <cleave/plan.h>
 
 #include <errno.h>
@@ -38,12 +40,18 @@ static void warn_heap(void *arg, const char *sentence)
 	clv_say("%s", sentence);
 }
 
+static void say_sentence(const char *sentence)
+{
+	clv_say("%s", sentence);
+}
+
 static void in_child(void)
 {
 	if (atomic_load(&clv_process_opened)) {
 		atomic_store(&clv_process_opened, NULL);
 		atomic_store(&passing, true);
 		clv_ipc_in_child();
+		clv_stat_in_child();
 	}
 	pthread_mutex_init(&lock, NULL); /* another thread may have held it */
 }
@@ -83,6 +91,11 @@ static const struct clv_process *open_now(void)
 	clv_graphs_open(process.driver);
 	pthread_atfork(NULL, NULL, in_child);
 	atomic_store_explicit(&clv_process_opened, &process, memory_order_release);
+	clv_stat_serve(&(struct clv_live){.heap = process.heap,
+					  .driver = process.driver,
+					  .settings = &process.settings,
+					  .say = say_sentence,
+					  .opened_ns = clv_live_now_ns()});
 	return &process;
 }
 

@@ -20,12 +20,6 @@ bool clv_verify_matches(const struct clv_verify_result *v)
 	       !v->first_mismatch.set;
 }
 
-/* JSON readers hold integers in 63 bits; nothing real is larger. */
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)clv_min_u64(v, INT64_MAX));
-}
-
 static json_t *real_or_null(double v, bool there)
 {
 	return there && isfinite(v) ? json_real(v) : json_null();
@@ -36,7 +30,7 @@ static json_t *driver_calls(const struct clv_call_counts *counts)
 	json_t *calls = json_object();
 	for (int c = 0; c < CLV_CALL_COUNT; c++)
 		if (counts->calls[c] &&
-		    json_object_set_new(calls, clv_call_name((enum clv_call)c), number(counts->calls[c]))) {
+		    json_object_set_new(calls, clv_call_name((enum clv_call)c), clv_json_number(counts->calls[c]))) {
 			json_decref(calls);
 			return NULL;
 		}
@@ -50,7 +44,7 @@ static json_t *trace_json(const struct clv_trace *trace, const struct clv_histor
 			 clv_trace_format_name(trace->format), "device", h->device, "devices",
 			 (json_int_t)trace->history_count, "events", (json_int_t)h->event_count, "allocs",
 			 (json_int_t)h->alloc_count, "streams", (json_int_t)h->stream_count, "duration_s",
-			 real_or_null(h->duration_s, true), "peak_live_bytes", number(h->peak_live_bytes),
+			 real_or_null(h->duration_s, true), "peak_live_bytes", clv_json_number(h->peak_live_bytes),
 			 "recorded_ooms", (json_int_t)h->oom_count);
 }
 
@@ -62,15 +56,15 @@ static json_t *row_json(const struct clv_replay_row *row, const struct clv_histo
 	/* `proved` is there only where something is: s:o* leaves out what is NULL. */
 	return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o*}", "policy",
 			 clv_json_text(row->policy), "completed", (int)r->completed, "failed_at_event",
-			 r->completed ? json_null() : number(r->failed_at_event), "peak_reserved_bytes",
-			 number(s->peak_reserved_bytes), "reserved_over_live",
+			 r->completed ? json_null() : clv_json_number(r->failed_at_event), "peak_reserved_bytes",
+			 clv_json_number(s->peak_reserved_bytes), "reserved_over_live",
 			 real_or_null(clv_replay_over_live(h, s->peak_reserved_bytes), live), "stranded_peak_bytes",
-			 number(s->stranded_peak_bytes), "oom_retries", number(s->oom_retries), "skipped_ooms",
-			 number(r->skipped_ooms), "waits", number(s->waits), "driver_calls", driver_calls(&s->driver),
-			 "modelled_driver_s", real_or_null((double)s->driver.ns * 1e-9, true), "wall_s",
-			 real_or_null(r->wall_s, true), "events_per_s",
-			 real_or_null((double)r->events / r->wall_s, r->wall_s > 0), "fit_bytes",
-			 fit ? number(row->fit.fit_bytes) : json_null(), "fit_over_live",
+			 clv_json_number(s->stranded_peak_bytes), "oom_retries", clv_json_number(s->oom_retries),
+			 "skipped_ooms", clv_json_number(r->skipped_ooms), "waits", clv_json_number(s->waits),
+			 "driver_calls", driver_calls(&s->driver), "modelled_driver_s",
+			 real_or_null((double)s->driver.ns * 1e-9, true), "wall_s", real_or_null(r->wall_s, true),
+			 "events_per_s", real_or_null((double)r->events / r->wall_s, r->wall_s > 0), "fit_bytes",
+			 fit ? clv_json_number(row->fit.fit_bytes) : json_null(), "fit_over_live",
 			 real_or_null(clv_replay_over_live(h, row->fit.fit_bytes), fit && live), "fit_monotone",
 			 fit ? json_boolean(row->fit.monotone) : json_null(), "proved",
 			 s->searched ? json_boolean(s->proved) : NULL);
@@ -94,14 +88,15 @@ static json_t *verify_json(const struct clv_verify_result *v)
 {
 	json_t *inferred = json_object();
 	for (int i = 0; inferred && i < CLV_INFERRED_COUNT; i++)
-		if (json_object_set_new(inferred, clv_inferred_name((enum clv_inferred)i), number(v->inferred[i]))) {
+		if (json_object_set_new(inferred, clv_inferred_name((enum clv_inferred)i),
+					clv_json_number(v->inferred[i]))) {
 			json_decref(inferred);
 			inferred = NULL;
 		}
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "allocs", number(v->allocs), "address_mismatches",
-			 number(v->address_mismatches), "segment_events", number(v->segment_events),
-			 "segment_mismatches", number(v->segment_mismatches), "first_mismatch", mismatch_json(v),
-			 "inferred", inferred);
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "allocs", clv_json_number(v->allocs), "address_mismatches",
+			 clv_json_number(v->address_mismatches), "segment_events", clv_json_number(v->segment_events),
+			 "segment_mismatches", clv_json_number(v->segment_mismatches), "first_mismatch",
+			 mismatch_json(v), "inferred", inferred);
 }
 
 static json_t *report_json(const struct clv_replay_report *report)
