@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "recording.h"
 
 #include "../../src/base/file_name.h"
 #include "../../src/driver/driver.h"
 #include "../../src/heap/observer.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PATH_ROOM 4096u
@@ -76,18 +79,30 @@ void clv_recording_device(int device, uint64_t total)
 
 /* ---- names ---- */
 
+/* As the kernel writes it; opendir() would take host memory of the program's. */
+struct entry {
+	uint64_t ino, next;
+	uint16_t len;
+	uint8_t type;
+	char name[];
+};
+
 /* True if there is a file that followed one of this name at its limit, when that may have been removed. */
 static bool has_later(const char *path)
 {
-	char folder[PATH_ROOM];
+	_Alignas(8) char buf[4096];
 	const char *slash = strrchr(path, '/');
 	bool found = false;
-	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-	DIR *dir = opendir(folder);
-	for (struct dirent *e; dir && !found && (e = readdir(dir));)
-		found = clv_file_name_is_later(slash ? slash + 1 : path, e->d_name);
-	if (dir)
-		closedir(dir);
+	snprintf(buf, sizeof(buf), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	int fd = open(buf, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (long n; fd >= 0 && !found && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0;)
+		for (long at = 0; at < n && !found;) {
+			const struct entry *e = (const struct entry *)(buf + at);
+			found = clv_file_name_is_later(slash ? slash + 1 : path, e->name);
+			at += e->len;
+		}
+	if (fd >= 0)
+		close(fd);
 	return found;
 }
 
