@@ -441,15 +441,17 @@ START_TEST(reported)
 	ck_assert_msg(!strstr(r.out, "device 0"), "%s", r.out); /* stdout is the program's */
 	ck_assert_uint_eq(traces_here(), 3);
 	ck_assert_msg(strstr(r.err, "recording into /") && strstr(r.err, "/r.clv; "), "%s", r.err);
-	if (cli_run("help", "report", NULL).status) {
-		ck_assert_msg(strstr(r.err, "this version has no `cleave report`; the trace is /"), "%s", r.err);
+	if (strstr(r.err, "this build cannot write pages")) { /* without d3 */
+		ck_assert_msg(strstr(r.err, "there is no report; what was recorded is in /"), "%s", r.err);
+		ck_assert_int_ne(access(cli_path("r.html"), F_OK), 0);
 		return;
 	}
 	ck_assert_msg(strstr(r.err, "cleave run: the report is r.html"), "%s", r.err);
 	ck_assert_int_eq(access(cli_path("r.html"), R_OK), 0);
-	ck_assert_msg(strstr(r.err, "/r.clv, device 0") && !strstr(r.err, "r.7.clv"), "%s", r.err);
-	const char *first = strstr(r.err, ".clv, device 0");
-	ck_assert_ptr_nonnull(strstr(first + 1, ".clv, device 0"));
+	/* both processes are in it, the file that was there before is not */
+	ck_assert_int_eq(cli_shell("grep -q '[/\"]r\\.clv' r.html").status, 0);
+	ck_assert_int_eq(cli_shell("grep -q '[/\"]r\\.[0-9][0-9]*\\.clv' r.html").status, 0);
+	ck_assert_int_eq(cli_shell("grep -q 'r\\.7\\.clv' r.html").status, 1);
 }
 END_TEST
 
