@@ -194,16 +194,23 @@ def check_snapshot(path, original=None):
 def check_perfetto(path):
     with open(path, encoding="utf-8") as f:
         d = json.load(f)
-    last, open_slices, blocks = {}, {}, 0
+    last, open_slices, blocks, nested = {}, {}, 0, {}
     for e in d["traceEvents"]:
         kind, name = e["ph"], e["name"]
-        demand(kind in "MCbei" and e["pid"] > 0, f"event {e}")
+        demand(kind in "MCbeiX" and e["pid"] > 0, f"event {e}")
         if kind == "M":
             continue
         track = (e["pid"], kind == "C", name if kind == "C" else e["cat"])
         demand(e["ts"] >= last.get(track, 0), f"time goes back: {e}")
         last[track] = e["ts"]
-        if kind == "C":
+        if kind == "X":
+            inside = nested.setdefault((e["pid"], e["tid"]), [])
+            while inside and inside[-1] <= e["ts"]:
+                inside.pop()
+            end = e["ts"] + e["dur"]
+            demand(e["dur"] >= 0 and (not inside or end <= inside[-1]), f"begins in a slice and ends behind it: {e}")
+            inside.append(end)
+        elif kind == "C":
             demand(e["args"]["bytes"] >= 0, f"counter {e}")
         elif kind in "be":
             key = (e["pid"], e["cat"], e["id2"]["local"])
