@@ -57,7 +57,13 @@ static bool joins(void *arg)
 	return good;
 }
 
-/* `2 * holes` live blocks, over a device whose streams get on when they are told to. */
+static int by_address(const void *a, const void *b)
+{
+	cleave_ptr x = *(const cleave_ptr *)a, y = *(const cleave_ptr *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* `2 * holes` live blocks in the order of addresses, over a device whose streams get on when they are told to. */
 static void open_full(struct field *f, size_t size, unsigned holes)
 {
 	const struct clv_sim_config config = {.capacity = (uint64_t)1 << 46, .clock_free = true, .manual = true};
@@ -70,6 +76,7 @@ static void open_full(struct field *f, size_t size, unsigned holes)
 	for (unsigned i = 0; i < 2 * holes; i++)
 		good &= cleave_alloc(f->heap, 0, stream, size, &f->blocks[i]) == 0;
 	ck_assert(good);
+	qsort(f->blocks, 2 * (size_t)holes, sizeof(*f->blocks), by_address);
 }
 
 /* Every second block is freed on a stream. */

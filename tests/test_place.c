@@ -63,11 +63,91 @@ START_TEST(stranded_memory_first)
 }
 END_TEST
 
-/* In any state: windows are what they say, cheapest first, and the quick answer is the first of them. */
-static void random_states(const char *settings, uint64_t seed)
+#define LARGE_DEVICE (40 * CLV_GIB)
+
+/* A large device of which 36 GiB are taken: every page counts. */
+static void open_nearly_full(void)
+{
+	rig_open_capacity(LARGE_DEVICE);
+	for (int i = 0; i < 18; i++)
+		get(1, 2 * CLV_GIB);
+}
+
+START_TEST(large_blocks_lie_beside_each_other)
+{
+	static const uint64_t sizes[] = {200 * CLV_MIB, 147 * CLV_MIB, 147 * CLV_MIB / 2, 25 * CLV_MIB, 1176 * CLV_MIB};
+	rig_open_capacity(LARGE_DEVICE);
+	cleave_ptr end = 0;
+	for (size_t i = 0; i < 3 * CLV_ARRAY_LEN(sizes); i++) { /* whether the one before ends with its frame or not */
+		uint64_t size = sizes[i % CLV_ARRAY_LEN(sizes)];
+		cleave_ptr p = get(1, size);
+		ck_assert(!end || p == end);
+		end = p + size;
+	}
+	rig_shut();
+}
+END_TEST
+
+START_TEST(holes_are_filled_from_the_left)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(1, 301 * CLV_MIB), right = get(1, 100 * CLV_MIB);
+	ck_assert_uint_eq(right, hole + 301 * CLV_MIB);
+	give(hole, 1);
+	cleave_ptr left = get(1, 101 * CLV_MIB);
+	ck_assert_uint_eq(left, hole);
+	give(right, 1); /* one hole, though the frames between are of no use to others yet */
+	ck_assert_uint_eq(get(1, 300 * CLV_MIB), hole + 101 * CLV_MIB);
+	rig_shut();
+}
+END_TEST
+
+START_TEST(small_blocks_leave_a_hole_between_large_ones)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(1, 101 * CLV_MIB), small[64];
+	get(1, 100 * CLV_MIB);
+	for (unsigned i = 0; i < CLV_ARRAY_LEN(small); i++)
+		small[i] = get(1, CLV_MIB);
+	give(hole, 1);
+	for (unsigned i = 0; i < CLV_ARRAY_LEN(small); i++)
+		give(small[i], 1);
+	for (unsigned i = 0; i < CLV_ARRAY_LEN(small); i++) {
+		cleave_ptr p = get(1, CLV_MIB);
+		ck_assert(p < hole || p >= hole + 101 * CLV_MIB);
+	}
+	ck_assert_uint_eq(get(1, 101 * CLV_MIB), hole);
+	rig_shut();
+}
+END_TEST
+
+/* Of a hole of everybody's a frame is cut, and what is left of it and of the hole is one hole again. */
+START_TEST(a_hole_that_is_cut_stays_one)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(0, 601 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 0);
+	uint64_t holes = a->hole_count, released = a->released;
+	cleave_ptr p = get(1, 101 * CLV_MIB);
+	ck_assert(p >= hole && p < hole + 601 * CLV_MIB);
+	ck_assert_uint_gt(a->released, released);
+	ck_assert_uint_eq(a->hole_count, holes);
+	p = get(1, 500 * CLV_MIB);
+	ck_assert(p >= hole && p < hole + 601 * CLV_MIB);
+	rig_shut();
+}
+END_TEST
+
+/* In any state: windows are what they say, cheapest first, and the quick answer is the first of them. `full`: on a large
+ * device of which most is taken. */
+static void random_states(const char *settings, uint64_t seed, bool full)
 {
 	struct clv_rng rng = {seed};
-	rig_open_with(&(struct clv_sim_config){.capacity = 512 * CLV_MIB, .manual = true}, settings);
+	if (full)
+		open_nearly_full();
+	else
+		rig_open_with(&(struct clv_sim_config){.capacity = 512 * CLV_MIB, .manual = true}, settings);
 	static struct {
 		cleave_ptr p;
 		uint64_t id;
@@ -123,10 +203,12 @@ static void random_states(const char *settings, uint64_t seed)
 START_TEST(in_any_state)
 {
 	for (uint64_t seed = 0; seed < 3; seed++) {
-		random_states(NULL, seed);
-		random_states("growth:tight", 10 + seed);
+		random_states(NULL, seed, false);
+		random_states("growth:tight", 10 + seed, false);
+		random_states(NULL, 20 + seed, true);
 	}
 }
 END_TEST
 
-CHECK_MAIN("place", the_first_of_all, stranded_memory_first, in_any_state)
+CHECK_MAIN("place", the_first_of_all, stranded_memory_first, large_blocks_lie_beside_each_other, holes_are_filled_from_the_left,
+	   small_blocks_leave_a_hole_between_large_ones, a_hole_that_is_cut_stays_one, in_any_state)

@@ -10,6 +10,7 @@
 #include "../../tracing/output.h"
 #include "../../tracing/report/html.h"
 #include "../../tracing/report/report_json.h"
+#include "../../tracing/symbols/symbolise.h"
 
 #include <errno.h>
 #include <math.h>
@@ -132,8 +133,9 @@ static int run(const struct options *o, struct clv_report_options *ro, char **pa
 	for (uint32_t i = 0; ok && i < count; i++) {
 		clv_replay_meter_say(&meter, "reading", paths[i]);
 		traces[i] = clv_trace_import(paths[i], &err);
+		clv_replay_meter_say(&meter, "looking up symbols of", paths[i]);
+		ok = traces[i] && clv_trace_symbolise(traces[i], NULL, &err);
 		clv_replay_meter_clear(&meter);
-		ok = traces[i] != NULL;
 		if (ok && traces[i]->note)
 			fprintf(stderr, "cleave " NAME ": %s: %s\n", paths[i], traces[i]->note);
 	}
@@ -164,7 +166,7 @@ int clv_cmd_report(int argc, char **argv)
 				      o.at);
 	if (o.timeline && !o.json)
 		return clv_cli_refuse(NAME, "--timeline goes with --json");
-	if (!clv_output_try(o.output, &err)) /* before the work */
+	if (!clv_output_try(o.output, &err) || (o.output && !clv_report_html_ready(o.output, &err))) /* before the work */
 		return clv_cli_refuse(NAME, "%s", err.text);
 	ro.top = (uint32_t)o.top;
 	ro.trial_events = o.no_trials ? 0 : TRIAL_EVENTS;

@@ -3,16 +3,21 @@
 
 #include "frames.h"
 #include "purchase.h"
+#include "reclaim.h"
 #include "space.h"
 
 #define LARGER_HOLES 32 /* candidates from each index */
 #define SMALLER_HOLES 96
 #define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
-/* Where waste counts, on a device that is nearly full (clv_purchase_waste), of a small request: */
+/* Where waste counts, on a device that is nearly full (clv_purchase_waste), in pinned bytes: */
 #define LOW_WASTE (32 * CLV_MIB)
-#define LOW_LEFT_OVER_MOST (8 * CLV_MIB) /* in pinned bytes: large holes are as good as others */
+#define LOW_LEFT_OVER_MOST (8 * CLV_MIB) /* large holes are as good as others */
 #define LOW_SPLIT_WEIGHT (4 * CLV_MIB)   /* of a window that makes two holes of one */
-#define LARGE_REQUEST (16 * CLV_MIB)
+#define LOW_RIGHT_WEIGHT (4 * CLV_MIB)   /* of one that leaves the left of its hole over, for a large request */
+#define LOW_BETWEEN_WEIGHT (8 * CLV_MIB) /* of a small block in a hole between large ones */
+#define LARGE_REQUEST (8 * CLV_MIB)
+#define PARTS_LOOKED_AT 16
+#define BESIDE_OF_CAP 256 /* of a large device, once so much of what it has would be held */
 #define WALK_LIMIT 512 /* extents under one window */
 
 struct search {
@@ -130,16 +135,48 @@ static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uin
 	return pinned + clv_purchase_weight(s->a, clv_max_u64(missing, s->least));
 }
 
+static bool is_large_block(const struct clv_extent *e)
+{
+	return e && e->kind == CLV_LIVE && e->size >= LARGE_REQUEST;
+}
+
+/* Between large blocks another one was, or will be: the next of its size fits such a hole to the byte, with the frames
+ * that it shares at its ends, unless small blocks have been put there. */
+static bool is_between_large(const struct search *s, const struct clv_extent *hole)
+{
+	return s->low && s->rq->size < LARGE_REQUEST && hole->size >= LARGE_REQUEST && is_large_block(hole->prev) &&
+	       is_large_block(hole->next);
+}
+
+/* The cost of a window in one hole where waste counts; `left` and `right` are what it leaves over there. A large request
+ * takes the pages that it needs, in frames of whatever size: what counts more than few pinned frames is that the rest of
+ * the hole stays in one piece with what will be free beside it. Programs go through large blocks in the order in which
+ * they made them, which is that of addresses. So holes are filled from the left. */
+static uint64_t low_cost(struct search *s, const struct clv_extent *hole, uint64_t pinned, uint64_t missing,
+			 uint64_t left, uint64_t right)
+{
+	uint64_t size = s->rq->size, align = s->rq->align, cost;
+	if (size >= LARGE_REQUEST)
+		cost = cost_of(s, clv_min_u64(pinned + missing, clv_align_up(size, CLV_PAGE)), 0, left + right) +
+		       (left >= align ? LOW_RIGHT_WEIGHT : 0);
+	else if (pinned) /* of a hole that small blocks fill up, half of one is left over: little of a large hole */
+		cost = cost_of(s, pinned, missing, 0) + pinned * (size / 2) / hole->size;
+	else
+		cost = cost_of(s, pinned, missing, left + right);
+	if (left >= align && right >= align)
+		cost += LOW_SPLIT_WEIGHT;
+	if (is_between_large(s, hole))
+		cost += LOW_BETWEEN_WEIGHT;
+	return cost;
+}
+
 /* A window at addr that lies in one hole. */
 static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr)
 {
 	uint64_t missing = 0, pinned = pins(s, hole, addr, addr + s->rq->size, &missing);
-	uint64_t cost = cost_of(s, pinned, missing, hole->size - s->rq->size);
-	/* Of a hole that small blocks fill up, half of one is left over: little of a large hole. */
-	if (s->low && pinned && s->rq->size < LARGE_REQUEST)
-		cost = cost_of(s, pinned, missing, 0) + pinned * (s->rq->size / 2) / hole->size;
-	if (s->low && addr - hole->addr >= s->rq->align && clv_extent_end(hole) - addr - s->rq->size >= s->rq->align)
-		cost += LOW_SPLIT_WEIGHT;
+	uint64_t left = addr - hole->addr, right = hole->size - s->rq->size - left;
+	uint64_t cost = s->low ? low_cost(s, hole, pinned, missing, left, right)
+			       : cost_of(s, pinned, missing, left + right);
 	if (cost <= most_cost(s))
 		keep(s, (struct clv_window){addr, missing, cost, hole, missing ? NULL : hole});
 }
@@ -207,6 +244,9 @@ static bool in_part(struct search *s, struct clv_slot *slot)
 {
 	uint64_t slack = s->rq->align - CLV_GRAIN;
 	struct clv_bin_node *n = clv_bin_ceil(slot->parts, s->rq->size + slack);
+	for (int i = 0; n && is_between_large(s, n->owner); n = clv_bin_up(slot->parts, n, s->rq->size + slack))
+		if (++i == PARTS_LOOKED_AT)
+			return false;
 	if (!n)
 		return false;
 	struct clv_extent *hole = n->owner;
@@ -255,7 +295,8 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	}
 }
 
-/* Untouched addresses, with room on both sides into which neighbours may grow. */
+/* Untouched addresses, with room on both sides into which neighbours may grow. On a large device beside what is there:
+ * blocks that come one after the other share the frames in which they end, and once they are freed they are one hole. */
 static void in_gap(struct search *s)
 {
 	uint64_t size = clv_align_up(s->rq->size, CLV_PAGE);
@@ -269,6 +310,8 @@ static void in_gap(struct search *s)
 	}
 	struct clv_extent *gap = n->owner;
 	uint64_t room = clv_min_u64(s->a->spacing, clv_align_down((gap->size - size) / 2, CLV_PAGE));
+	if (s->waste != UINT64_MAX && gap->prev && s->a->held + size > clv_reclaim_cap(s->a) / BESIDE_OF_CAP)
+		room = 0;
 	consider(s, gap, gap->addr + room);
 }
 

@@ -8,9 +8,16 @@
  *   bought    what would be bought for the pages that are missing under it, and a weight for the calls (purchase.h)
  *   left over 1/96 of what it leaves of the hole it is cut from, so that the best fit wins among equals
  *
- * Stranded memory (the parts of holes in pinned frames) costs nothing and is used first; a free frame much larger than the
- * request is not cut if less can be pinned. All candidates come from indexes by size, a bounded number from each, so the
- * choice costs constant time however many holes there are.
+ * Stranded memory (the parts of holes in pinned frames) costs nothing and is used first; a free frame much larger than
+ * the request is not cut if less can be pinned.
+ *
+ * On a large device that is nearly full (clv_purchase_waste) hardly a frame can be moved without stranding the ends of
+ * what lay in it. So large holes are kept in one piece there: large blocks lie side by side from the beginning, share the
+ * frames in which they end, and fill holes from the left; small ones stay out of the holes between them. What a large
+ * block leaves is then to the byte the room for another one.
+ *
+ * All candidates come from indexes by size, a bounded number from each, so the choice costs constant time however many
+ * holes there are.
  */
 #ifndef CLV_PLACE_H
 #define CLV_PLACE_H

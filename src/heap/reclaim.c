@@ -53,6 +53,7 @@ struct fill {
 	unsigned count;
 	uint64_t need;           /* bytes of `missing` */
 	uint64_t held_before;    /* when the request came */
+	bool was_anys;           /* what is missing was cut from a hole of everybody's, and becomes one with it again */
 	enum clv_result refused; /* what the driver answered last, if not CLV_OK */
 };
 
@@ -108,6 +109,7 @@ static bool cut_ends(struct fill *f, const struct clv_window *w, uint64_t cap, b
 			continue;
 		uint64_t lo = ends[i]->addr, hi = clv_frame_end(ends[i]);
 		uint32_t slot = ends[i]->whole_slot;
+		f->was_anys |= slot == CLV_SLOT_ANY;
 		f->refused = clv_frame_release(a, ends[i]);
 		if (f->refused != CLV_OK)
 			return false;
@@ -279,7 +281,7 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
 			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
-			bool exactly = f->rq->slot->lasting && !f->rq->slot->apart;
+			bool exactly = f->was_anys || (f->rq->slot->lasting && !f->rq->slot->apart);
 			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, exactly ? CLV_SLOT_ANY : f->rq->slot->index);
 			if (f->refused == CLV_OUT_OF_MEMORY)
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
