@@ -48,7 +48,6 @@ void clv_perfetto_text(struct clv_perfetto *w, const char *text)
 	json_decref(j);
 }
 
-/* Begins an event: its kind, process, time, and what follows up to the closing brace is the caller's. */
 void clv_perfetto_begin(struct clv_perfetto *w, char kind, uint64_t time_us)
 {
 	w->time_us = clv_max_u64(w->time_us, clv_min_u64(time_us, INT64_MAX)); /* more no reader's integers hold */
