@@ -24,6 +24,8 @@ struct maker {
 	size_t outside_count, outside_cap;
 	uint32_t *made_by; /* of each block: its ALLOC event; of the initial ones: unused */
 	uint8_t *states;   /* of each block, as far as the events were read */
+	bool *own;         /* of each block: it has a segment of its own */
+	bool driver;       /* blocks outside get one */
 	struct piece *live;
 	size_t live_count, live_cap;
 };
@@ -96,8 +98,15 @@ static void mapped(struct clv_plane_watch *watch, const struct clv_report_frame 
 		k->no_memory = true;
 		return;
 	}
-	s->mappings[s->mapping_count++] =
-		(struct clv_torch_mapping){f->addr, f->size, k->state.note, there, f->expandable};
+	const struct clv_note *n = &k->state.h->notes[k->state.note];
+	s->mappings[s->mapping_count++] = (struct clv_torch_mapping){.addr = f->addr,
+								     .size = f->size,
+								     .time_us = n->time_us,
+								     .before = n->event,
+								     .stream = CLV_NO_STREAM,
+								     .stack = n->stack,
+								     .there = there,
+								     .expandable = f->expandable};
 }
 
 /* Frames that were there before the first note are segments from the beginning on; the others are mappings. */
@@ -108,6 +117,7 @@ static bool find_frames(struct maker *m, struct clv_torch_state *s, const struct
 	enum clv_report_basis basis = clv_state_basis(m->h);
 	if (basis != CLV_BASIS_FRAMES && basis != CLV_BASIS_DRIVER)
 		return true;
+	m->driver = basis == CLV_BASIS_DRIVER;
 	bool ok = clv_state_open(&k.state, trace, m->h, NULL);
 	for (uint32_t f = CLV_RANK_NONE; ok && (f = clv_plane_frame_next(p, f)) != CLV_RANK_NONE;) {
 		const struct clv_report_frame *r = &p->records[f];
@@ -124,11 +134,59 @@ static bool find_frames(struct maker *m, struct clv_torch_state *s, const struct
 
 static bool apply_mapping(struct maker *m, const struct clv_torch_mapping *k)
 {
-	struct clv_segment_range range = {k->addr, k->addr + k->size, CLV_NO_STREAM, k->expandable};
+	struct clv_segment_range range = {k->addr, k->addr + k->size, k->stream, k->expandable};
 	return k->there ? clv_segments_add(&m->segments, range) : clv_segments_cut(&m->segments, range.addr, range.end);
 }
 
-static bool follow(struct maker *m, const struct clv_torch_state *s)
+static bool add_mapping(struct clv_torch_state *s, struct clv_torch_mapping k)
+{
+	if (!clv_mem_reserve(&s->mappings, &s->mapping_cap, s->mapping_count + 1, sizeof(*s->mappings)))
+		return false;
+	s->mappings[s->mapping_count++] = k;
+	return true;
+}
+
+/* The segment of a block's own comes or goes at an event. */
+static bool set_own(struct maker *m, struct clv_torch_state *s, uint32_t block, uint32_t event, bool there)
+{
+	const struct clv_event_record *e = &m->h->events[event];
+	struct piece p = event_piece(m->h, m->made_by[block]);
+	struct clv_torch_mapping k = {.addr = p.addr,
+				      .size = p.end - p.addr,
+				      .time_us = e->time_us,
+				      .before = there ? event : event + 1,
+				      .stream = p.stream,
+				      .stack = there ? e->stack : CLV_NO_STACK,
+				      .there = there};
+	m->own[block] = there;
+	return apply_mapping(m, &k) && add_mapping(s, k);
+}
+
+static bool touches_segment(const struct maker *m, struct piece p)
+{
+	return clv_segments_find(&m->segments, p.addr) || clv_segments_find(&m->segments, p.end - 1);
+}
+
+static bool begin_block(struct maker *m, struct clv_torch_state *s, uint32_t event)
+{
+	struct piece p = event_piece(m->h, event);
+	uint32_t block = m->h->events[event].block;
+	m->made_by[block] = event;
+	m->states[block] = CLV_BLOCK_ACTIVE;
+	if (m->driver && p.end > p.addr && !touches_segment(m, p))
+		return set_own(m, s, block, event, true);
+	return note_outside(m, p);
+}
+
+static bool end_block(struct maker *m, struct clv_torch_state *s, uint32_t event)
+{
+	const struct clv_event_record *e = &m->h->events[event];
+	m->states[e->block] = e->action == CLV_ACTION_FREE_REQUESTED ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE;
+	return e->action != CLV_ACTION_FREE_COMPLETED || !m->own[e->block] || set_own(m, s, e->block, event, false);
+}
+
+/* Puts what the notes told in one list with what follows from the events. */
+static bool follow(struct maker *m, struct clv_torch_state *s, const struct clv_torch_mapping *noted, size_t count)
 {
 	const struct clv_history *h = m->h;
 	size_t next = 0;
@@ -139,25 +197,18 @@ static bool follow(struct maker *m, const struct clv_torch_state *s)
 	}
 	for (uint32_t i = 0; i < h->event_count; i++) {
 		const struct clv_event_record *e = &h->events[i];
-		for (; next < s->mapping_count && h->notes[s->mappings[next].note].event <= i; next++)
-			if (!apply_mapping(m, &s->mappings[next]))
+		for (; next < count && noted[next].before <= i; next++)
+			if (!apply_mapping(m, &noted[next]) || !add_mapping(s, noted[next]))
 				return false;
 		if (!clv_segments_step(&m->segments, e))
 			return false;
 		if (e->block == CLV_NO_BLOCK)
 			continue;
-		if (e->action == CLV_ACTION_ALLOC) {
-			m->made_by[e->block] = i;
-			m->states[e->block] = CLV_BLOCK_ACTIVE;
-			if (!note_outside(m, event_piece(h, i)))
-				return false;
-		} else {
-			m->states[e->block] =
-				e->action == CLV_ACTION_FREE_REQUESTED ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE;
-		}
+		if (!(e->action == CLV_ACTION_ALLOC ? begin_block(m, s, i) : end_block(m, s, i)))
+			return false;
 	}
-	for (; next < s->mapping_count; next++)
-		if (!apply_mapping(m, &s->mappings[next]))
+	for (; next < count; next++)
+		if (!apply_mapping(m, &noted[next]) || !add_mapping(s, noted[next]))
 			return false;
 	return true;
 }
@@ -258,8 +309,15 @@ bool clv_torch_state_make(struct clv_torch_state *s, const struct clv_trace *tra
 	*s = (struct clv_torch_state){0};
 	m.made_by = clv_mem_realloc(NULL, h->block_count + 1u, sizeof(*m.made_by));
 	m.states = clv_mem_zalloc(h->block_count + 1u, sizeof(*m.states));
-	bool ok = m.made_by && m.states && find_frames(&m, s, trace) && follow(&m, s) && add_outside(&m) &&
-		  collect_live(&m) && fill(&m, s);
+	m.own = clv_mem_zalloc(h->block_count + 1u, sizeof(*m.own));
+	bool ok = m.made_by && m.states && m.own && find_frames(&m, s, trace);
+	struct clv_torch_mapping *noted = s->mappings;
+	size_t count = s->mapping_count;
+	s->mappings = NULL;
+	s->mapping_count = s->mapping_cap = 0;
+	ok = ok && follow(&m, s, noted, count) && add_outside(&m) && collect_live(&m) && fill(&m, s);
+	clv_mem_free(noted);
+	clv_mem_free(m.own);
 	clv_segments_free(&m.segments);
 	clv_map_free(&m.outside_index);
 	clv_mem_free(m.outside);

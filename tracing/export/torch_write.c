@@ -251,15 +251,13 @@ static void put_event(struct writer *w, struct clv_pickle_list *list, const stru
 }
 
 /* A frame that came or went, in the words of PyTorch's segments. */
-static void put_mapping(struct writer *w, struct clv_pickle_list *list, const struct clv_history *h,
-			const struct clv_torch_mapping *k)
+static void put_mapping(struct writer *w, struct clv_pickle_list *list, const struct clv_torch_mapping *k)
 {
-	const struct clv_note *n = &h->notes[k->note];
 	enum clv_action action = k->expandable ? k->there ? CLV_ACTION_SEGMENT_MAP : CLV_ACTION_SEGMENT_UNMAP
 				 : k->there    ? CLV_ACTION_SEGMENT_ALLOC
 					       : CLV_ACTION_SEGMENT_FREE;
 	const struct clv_event_record e = {
-		.time_us = n->time_us, .addr = k->addr, .size = k->size, .stream = CLV_NO_STREAM, .stack = n->stack};
+		.time_us = k->time_us, .addr = k->addr, .size = k->size, .stream = k->stream, .stack = k->stack};
 	put_event(w, list, &e, (uint8_t)action, true);
 }
 
@@ -287,10 +285,9 @@ static void put_events(struct writer *w, const struct clv_history *h, const stru
 	if (!w->pending)
 		no_memory(w);
 	for (uint32_t i = 0; i <= h->event_count && !clv_sink_failed(&w->p.sink); i++) {
-		for (; next < state->mapping_count &&
-		       (i == h->event_count || h->notes[state->mappings[next].note].event <= i);
+		for (; next < state->mapping_count && (i == h->event_count || state->mappings[next].before <= i);
 		     next++)
-			put_mapping(w, &list, h, &state->mappings[next]);
+			put_mapping(w, &list, &state->mappings[next]);
 		if (i < h->event_count)
 			put_recorded(w, &list, &h->events[i]);
 	}
