@@ -607,6 +607,35 @@ START_TEST(observed)
 }
 END_TEST
 
+/* A pool of the driver's own and its other allocations use the same addresses in turn. */
+START_TEST(observed_in_turn)
+{
+	struct rig g = rig_open();
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(8), 2 * CLV_MIB, 0, 0);
+	rig_alloc(&g, AT(0), 1000, CLV_NO_STACK);
+	rig_free(&g, AT(0), 1000);
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(0), 4 * CLV_MIB, 0, 0);
+	rig_note(&g, CLV_EVENT_DRIVER_FREE, AT(0), 4 * CLV_MIB, 0, 0);
+	rig_alloc(&g, AT(0), 600, CLV_NO_STACK);
+	rig_link(&g);
+	static const struct {
+		uint64_t addr, size;
+		uint32_t before;
+		bool there;
+	} expected[] = {{AT(8), 2 * CLV_MIB, 0, true}, {AT(0), 1024, 0, true},         {AT(0), 1024, 2, false},
+			{AT(0), 4 * CLV_MIB, 2, true}, {AT(0), 4 * CLV_MIB, 2, false}, {AT(0), 1024, 2, true}};
+	struct clv_torch_state s;
+	ck_assert(clv_torch_state_make(&s, g.trace, g.h));
+	ck_assert_uint_eq(s.mapping_count, CLV_ARRAY_LEN(expected));
+	for (size_t i = 0; i < CLV_ARRAY_LEN(expected); i++)
+		ck_assert(s.mappings[i].addr == expected[i].addr && s.mappings[i].size == expected[i].size &&
+			  s.mappings[i].before == expected[i].before && s.mappings[i].there == expected[i].there);
+	ck_assert(s.segment_count == 2 && s.segments[0].size == 1024 && s.segments[1].addr == AT(8));
+	clv_torch_state_free(&s);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
 /* A log has the time of day at which the recorded process lived. */
 START_TEST(time_of_day)
 {
@@ -737,6 +766,7 @@ int main(void)
 	tcase_add_test(tcase, many_phases);
 	tcase_add_test(tcase, instants);
 	tcase_add_test(tcase, observed);
+	tcase_add_test(tcase, observed_in_turn);
 	tcase_add_test(tcase, time_of_day);
 	tcase_add_test(tcase, cut_short);
 	tcase_add_loop_test(tcase, no_memory, 0, 6);
