@@ -140,6 +140,21 @@ START_TEST(a_table_for_people)
 }
 END_TEST
 
+/* What is in names is no command to the terminal, and breaks no line of a table. */
+START_TEST(names_with_control_characters)
+{
+	struct cli_result r = cli_shell(
+		"printf 'Thread,Time,Action,Pointer,Size,Stream\\n1,00:00:00:000001,allocate,0x1000,512,0\\n' "
+		">\"$(printf 'a\\033[31m\\nb.csv')\"; \"$CLEAVE\" report --no-trials a*.csv");
+	ck_assert_msg(r.status == 0, "%s", r.err);
+	ck_assert_ptr_null(strchr(r.out, '\033'));
+	unsigned found = 0;
+	for (const char *at = r.out; (at = strstr(at, "a?[31m?b.csv")); at++)
+		found++;
+	ck_assert_uint_ge(found, 2);
+}
+END_TEST
+
 /* What a person is told to do was replayed. */
 START_TEST(advice)
 {
@@ -227,7 +242,8 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {goldens,      a_log,   a_table_for_people, advice, ranks_side_by_side,
-				      a_state_only, refusals};
+	const TTest *const tests[] = {
+		goldens,      a_log,   a_table_for_people, names_with_control_characters, advice, ranks_side_by_side,
+		a_state_only, refusals};
 	return cli_suite("cli_report", tests, CLV_ARRAY_LEN(tests));
 }

@@ -31,7 +31,7 @@ static void paragraph(const char *text, FILE *out)
 			fputc(' ', out);
 			column++;
 		}
-		fwrite(at, 1, n, out);
+		clv_text_print(at, n, out);
 		column += n;
 		at += n;
 		at += strspn(at, " ");
@@ -184,7 +184,10 @@ static const struct clv_report_moment *moment_to_show(const struct clv_report_de
 static void write_device(const struct clv_report_device *d, FILE *out)
 {
 	const struct clv_report_moment *m = moment_to_show(d);
-	fprintf(out, "\n%s, device %d\n", d->trace->file ? d->trace->file : "trace", d->history->device);
+	const char *file = d->trace->file ? d->trace->file : "trace";
+	fputc('\n', out);
+	clv_text_print(file, strlen(file), out);
+	fprintf(out, ", device %d\n", d->history->device);
 	paragraph(d->summary, out);
 	if (d->failures) {
 		fputc('\n', out);

@@ -25,4 +25,7 @@ struct clv_table {
 bool clv_table_pass(struct clv_table *t, int pass);
 void clv_table_row(struct clv_table *t, char cells[][CLV_TABLE_CELL], int count);
 
+/* Names in traces may have any bytes: what a terminal takes for commands is printed as "?". Cells are printed so. */
+void clv_text_print(const char *text, size_t len, FILE *out);
+
 #endif
