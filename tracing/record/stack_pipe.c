@@ -136,7 +136,8 @@ static void *_Atomic *find_slot(const struct object *o, const char *name)
 static bool set_slot(const struct object *o, void *_Atomic *slot, void *function)
 {
 	uintptr_t at = (uintptr_t)slot, page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = at & ~(page - 1);
-	bool is_closed = at >= o->relro_begin && at < o->relro_end;
+	/* the loader closes whole pages: one that relro shares with other data stays open, and must */
+	bool is_closed = at >= o->relro_begin && at < (o->relro_end & ~(page - 1));
 	if (is_closed && mprotect((void *)begin, page, PROT_READ | PROT_WRITE))
 		return false;
 	atomic_store(slot, function);
