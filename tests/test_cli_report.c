@@ -133,6 +133,11 @@ START_TEST(a_table_for_people)
 		strstr(r.out, "At the peak 8.57 GiB were held, 1.41 times the most that was live (6.06 GiB)"));
 	ck_assert_ptr_nonnull(strstr(r.out, "who pins it"));
 	ck_assert_ptr_nonnull(strstr(r.out, "largest hole"));
+	/* the words are those of the texts, explained once below; what never was there has no column */
+	ck_assert_ptr_nonnull(strstr(r.out, "\nfree whole   in segments or frames that nobody uses"));
+	ck_assert_ptr_nonnull(strstr(r.out, "\nand then     what more"));
+	ck_assert_ptr_nonnull(strstr(r.out, "live  rounding   stranded  free whole  largest hole"));
+	ck_assert_ptr_null(strstr(r.out, "e-06"));
 	size_t longest = 0;
 	for (const char *line = r.out; *line; line += strcspn(line, "\n") + 1)
 		longest = strcspn(line, "\n") > longest ? strcspn(line, "\n") : longest;

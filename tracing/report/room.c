@@ -10,6 +10,7 @@ struct look {
 	size_t pin;    /* the first that does not begin before the piece that is looked at */
 	uint64_t hole; /* bytes up to here */
 	bool usable;   /* by the request: so is the run that the hole lies in */
+	bool grows;    /* so can this run */
 };
 
 static void end_hole(struct look *l)
@@ -25,6 +26,13 @@ static void end_hole(struct look *l)
 		r->foreign += l->hole;
 	}
 	l->hole = 0;
+}
+
+static void end_run(struct look *l)
+{
+	if (l->usable && l->grows)
+		l->room->tail = clv_max_u64(l->room->tail, l->hole);
+	end_hole(l);
 }
 
 static bool is_taken_away(struct look *l, uint32_t at)
@@ -64,12 +72,13 @@ void clv_room_look(struct clv_room *room, const struct clv_state *s, const struc
 	for (uint32_t i = clv_plane_frame_next(p, CLV_RANK_NONE); i != CLV_RANK_NONE; i = clv_plane_frame_next(p, i)) {
 		const struct clv_report_frame *record = &p->records[i];
 		if (clv_rankset_has(&p->run_begins, p->frames[i].begin)) {
-			end_hole(&l);
+			end_run(&l);
+			l.grows = record->expandable;
 			l.usable = !want->apart || (record->stream == want->stream && record->pool == want->pool &&
 						    record->small == want->small);
 		}
 		look_at_frame(&l, &p->frames[i]);
 	}
-	end_hole(&l);
+	end_run(&l);
 	room->returnable += p->unmapped;
 }
