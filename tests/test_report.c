@@ -503,6 +503,58 @@ START_TEST(what_is_tried)
 }
 END_TEST
 
+/* What was held beside live blocks is a guess: it is neither told as a fact nor taken for memory that the device has. */
+START_TEST(a_failure_in_a_log)
+{
+	struct rig r = rig_open();
+	r.trace->format = CLV_FORMAT_CLV;
+	rig_alloc(&r, BASE, 100 * M, 0);
+	rig_free(&r, BASE, 100 * M);
+	rig_event(&r, CLV_ACTION_OOM, 256 * M, 300 * M, 0, 0);
+	struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
+	const struct clv_report_device *d = &report->devices[0];
+	const char *text = rig_moment(report, CLV_MOMENT_FAILURE)->failure.text;
+	ck_assert_int_eq(d->basis, CLV_BASIS_EXTENTS);
+	ck_assert_ptr_nonnull(
+		strstr(text, " 0 B were live (in use); what was held besides is not in the file. So 300.0 MiB"));
+	ck_assert_ptr_nonnull(strstr(text, "exceed what there is by 44.0 MiB"));
+	ck_assert_ptr_null(strstr(text, "What helps"));
+	for (uint32_t i = 0; i < d->trial_count; i++)
+		ck_assert_uint_eq(d->trials[i].capacity, 256 * M);
+	rig_close(&r, report);
+}
+END_TEST
+
+/* A recording of Cleave replayed as it was is no advice, whatever it holds; what is advised is better than that. */
+START_TEST(the_same_again_is_no_advice)
+{
+	struct rig r = rig_open();
+	r.trace->format = CLV_FORMAT_CLV;
+	for (uint64_t i = 0; i < 20; i++) /* far more than is ever asked for */
+		rig_note(&r, CLV_EVENT_FRAME_CREATE, BASE + i * 2 * M, 2 * M, i + 1, 0);
+	rig_alloc(&r, BASE, 2 * M, 0);
+	struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
+	const struct clv_report_device *d = &report->devices[0];
+	ck_assert_int_eq(d->basis, CLV_BASIS_FRAMES);
+	ck_assert(d->given_known);
+	ck_assert(was_tried(d, "cleave") && was_tried(d, "cleave:growth:tight"));
+	uint64_t again = 0, tight = 0;
+	for (uint32_t i = 1; i < d->trial_count; i++) {
+		const struct clv_report_trial *t = &d->trials[i];
+		if (!strcmp(t->policy, "cleave")) {
+			again = t->peak_held;
+			ck_assert(t->saved_bytes > 0 && !t->confirmed);
+		} else if (!strcmp(t->policy, "cleave:growth:tight")) {
+			tight = t->peak_held;
+			ck_assert(t->confirmed);
+		}
+	}
+	ck_assert(tight && tight < again); /* else it would be no advice either */
+	ck_assert_ptr_null(strstr(d->summary, "the same settings"));
+	rig_close(&r, report);
+}
+END_TEST
+
 /* Slots of their own are tried for many blocks that strand much: for one they help by chance. */
 START_TEST(slots_for_blocks_that_are_many)
 {
@@ -732,6 +784,7 @@ CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_s
 	   what_is_not_split_off_is_internal, pages_of_expandable_segments_go_back_alone, frames_of_the_heap,
 	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone, why_a_request_failed,
 	   what_no_allocator_could_serve, what_the_driver_was_to_give, nothing_and_little, what_is_tried,
-	   slots_for_blocks_that_are_many, trials_cost_no_more_than_allowed, memory_of_another_stream,
-	   marks_and_a_chosen_moment, a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all,
-	   without_host_memory, the_frame_that_tells_most)
+	   slots_for_blocks_that_are_many, a_failure_in_a_log, the_same_again_is_no_advice,
+	   trials_cost_no_more_than_allowed, memory_of_another_stream, marks_and_a_chosen_moment,
+	   a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all, without_host_memory,
+	   the_frame_that_tells_most)

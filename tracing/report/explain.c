@@ -226,13 +226,21 @@ static void say_memory(struct text *t, const struct clv_report_moment *m)
 	const struct clv_report_sum *s = &m->sum;
 	const struct clv_report_failure *f = &m->failure;
 	uint64_t stranded = s->of[CLV_CAUSE_HARD];
+	if (t->d->basis == CLV_BASIS_EXTENTS) {
+		say(t, " %s were live (in use); what was held besides is not in the file.",
+		    size(s->of[CLV_CAUSE_LIVE]).text);
+		return;
+	}
 	if (!s->held) {
 		say(t, " Nothing was held then.");
 		return;
 	}
 	say(t, " %s were held: ", size(s->held).text);
 	say_used(t, s);
-	say(t, ", %s free.", size(sum_free(s)).text);
+	if (sum_free(s))
+		say(t, ", %s free.", size(sum_free(s)).text);
+	else
+		say(t, ", nothing free.");
 	if (stranded)
 		say(t,
 		    " %s is stranded: it lies in %s that hold live blocks too, and serves only what fits between them.",
@@ -247,14 +255,15 @@ static void say_memory(struct text *t, const struct clv_report_moment *m)
 }
 
 /* By how much what is live and asked for exceeds what there is; 0: not, or that is not known. */
-static uint64_t too_much(const struct clv_report_moment *m)
+static uint64_t too_much(const struct clv_report_device *d, const struct clv_report_moment *m)
 {
+	uint64_t held = clv_report_surely_held(d->basis, &m->sum);
 	const struct clv_report_failure *f = &m->failure;
 	uint64_t live = m->sum.of[CLV_CAUSE_LIVE], most = UINT64_MAX;
 	if (f->limit != UINT64_MAX)
 		most = f->limit;
-	else if (f->device_free < UINT64_MAX - m->sum.held)
-		most = m->sum.held + f->device_free;
+	else if (f->device_free < UINT64_MAX - held)
+		most = held + f->device_free;
 	uint64_t wanted = f->asked > UINT64_MAX - live ? UINT64_MAX : live + f->asked;
 	return wanted > most ? wanted - most : 0;
 }
@@ -272,11 +281,11 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 	else
 		say(t, ", and it did not");
 	say(t, ".");
-	if (too_much(m))
+	if (too_much(t->d, m))
 		say(t,
 		    " What is live and the request together exceed what there is by %s: no allocator could serve both, so "
 		    "the program must keep less.",
-		    size(too_much(m)).text);
+		    size(too_much(t->d, m)).text);
 	else if (s->of[CLV_CAUSE_STREAM] >= f->asked && s->of[CLV_CAUSE_HARD] < f->asked)
 		say(t, " It was short of frees that waited for other streams.");
 }
@@ -300,7 +309,7 @@ static char *explain_failure(const struct clv_report_device *d, const struct clv
 	say_why(&t, m);
 	say_culprits(&t, m);
 	say_who_must_go(&t, m);
-	if (!too_much(m))
+	if (!too_much(d, m))
 		say_advice(&t);
 	if (!t.failed)
 		return t.data;
@@ -350,7 +359,9 @@ static void say_peak(struct text *t)
 		return;
 	}
 	say(t, "%s %s were held", d->has_history ? "At the peak" : "At the end", size(d->peak.held).text);
-	if (live && d->has_history)
+	if (live && d->has_history && d->peak.held - clv_min_u64(d->peak.held, live) < live / 200)
+		say(t, ", hardly more than the most that was live (%s)", size(live).text);
+	else if (live && d->has_history)
 		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live,
 		    size(live).text);
 	if (m) {

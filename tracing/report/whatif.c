@@ -27,7 +27,8 @@
 
 struct candidate {
 	char policy[TEXT], what[TEXT];
-	enum { ALONE, PLAIN, BESIDE_PLAIN } role; /* BESIDE_PLAIN: it is to be better than PLAIN, too */
+	/* SAME: no change of a recording of Cleave, and so no advice. BESIDE_PLAIN: it is to be better than PLAIN or SAME, too */
+	enum { ALONE, SAME, PLAIN, BESIDE_PLAIN } role;
 };
 
 struct whatif {
@@ -42,7 +43,7 @@ struct whatif {
 		asked; /* the history in which what failed is asked for as if it had been served, and freed at once */
 	uint32_t *empty_caches; /* events of that history */
 	uint64_t capacity;
-	uint32_t plain;  /* index in trials of the PLAIN one; 0: it was not tried */
+	uint32_t plain;  /* index in trials of the PLAIN one, or of one beside it that is better; 0: it was not tried */
 	uint64_t budget; /* events that may still be replayed */
 };
 
@@ -201,11 +202,11 @@ static void cleave_candidates(struct whatif *w)
 	bool own = w->d->basis == CLV_BASIS_FRAMES;
 	snprintf(policy, sizeof(policy), "cleave%s%s", *settings ? ":" : "", settings);
 	add(w, policy, own ? "the same settings, replayed" : "`cleave run`, so that Cleave serves the same requests")
-		->role = PLAIN;
+		->role = own ? SAME : PLAIN;
 	reserve_candidates(w, settings);
 	if (own && !strstr(settings, "growth:tight")) {
 		snprintf(policy, sizeof(policy), "cleave:%s%sgrowth:tight", settings, *settings ? "," : "");
-		add(w, policy, "CLEAVE_CONF=%s", policy + strlen("cleave:"));
+		add(w, policy, "CLEAVE_CONF=%s", policy + strlen("cleave:"))->role = BESIDE_PLAIN;
 	}
 }
 
@@ -289,9 +290,10 @@ static bool try_one(struct whatif *w, const struct candidate *c)
 		.saved_bytes = (int64_t)(d->trials[0].peak_held - result->stats.peak_reserved_bytes),
 	};
 	bool beside = c->role == BESIDE_PLAIN && w->plain;
-	t->confirmed = is_better(t, &d->trials[0], WORTH_PERCENT) &&
+	t->confirmed = c->role != SAME && is_better(t, &d->trials[0], WORTH_PERCENT) &&
 		       (!beside || is_better(t, &d->trials[w->plain], WORTH_PERCENT_BESIDE));
-	if (c->role == PLAIN)
+	if (c->role == PLAIN || c->role == SAME ||
+	    (beside && t->confirmed)) /* what comes after is to be better than this */
 		w->plain = d->trial_count;
 	d->trial_count++;
 	clv_mem_free(result);
@@ -318,7 +320,8 @@ static uint64_t capacity_then(const struct clv_report_device *d)
 	for (uint32_t i = 0; i < d->moment_count; i++) {
 		const struct clv_report_moment *m = &d->moments[i];
 		if (m->kind == CLV_MOMENT_FAILURE)
-			return m->sum.held + (m->failure.device_free == UINT64_MAX ? 0 : m->failure.device_free);
+			return clv_report_surely_held(d->basis, &m->sum) +
+			       (m->failure.device_free == UINT64_MAX ? 0 : m->failure.device_free);
 	}
 	return 0;
 }
