@@ -5,7 +5,10 @@
 #include "check_main.h"
 #include "report_rig.h"
 
+#include "../tracing/report/report_json.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 #define M CLV_MIB
 #define BASE ((uint64_t)1 << 40)
@@ -424,6 +427,33 @@ START_TEST(what_the_driver_was_to_give)
 }
 END_TEST
 
+/* Two that pin a segment together. */
+START_TEST(nobody_alone)
+{
+	struct rig r = rig_open();
+	rig_settings(&r, "");
+	uint32_t a = rig_stack(&r, 0, "/app/a.py", 10, "make_a"), b = rig_stack(&r, 0, "/app/b.py", 20, "make_b");
+	segment(&r, BASE, 40 * M);
+	rig_alloc(&r, BASE, 4 * M, a);
+	rig_alloc(&r, BASE + 4 * M, 6 * M, b);
+	rig_alloc(&r, BASE + 10 * M, 4 * M, a);
+	rig_free(&r, BASE, 4 * M);
+	rig_alloc(&r, BASE, 4 * M, a);
+	rig_free(&r, BASE + 10 * M, 4 * M);
+	segment(&r, BASE + 100 * M, 20 * M);
+	rig_alloc(&r, BASE + 100 * M, 20 * M, b);
+	rig_event(&r, CLV_ACTION_OOM, 10 * M, 90 * M, 0, a);
+	struct clv_report *report = rig_report(&r, NULL);
+	const char *text = rig_moment(report, CLV_MOMENT_FAILURE)->failure.text;
+	ck_assert_msg(strstr(text,
+			     "No blocks of one origin pin what is stranded alone; the largest part of it lies beside "
+			     "b.py:20 make_b (2 blocks, 26.0 MiB in all, never freed in this trace): had they and the "
+			     "block of a.py:10 make_a been freed, 30.0 MiB would not be stranded."),
+		      "%s", text);
+	rig_close(&r, report);
+}
+END_TEST
+
 /* Of what does not matter little is said. */
 START_TEST(nothing_and_little)
 {
@@ -678,6 +708,19 @@ START_TEST(a_state_without_a_history)
 	ck_assert_uint_eq(m->groups[0].stranded_bytes, 10 * M);
 	ck_assert_uint_eq(m->live_blocks, 1);
 	ck_assert_ptr_nonnull(strstr(d->summary, "no history"));
+	/* of lifetimes it says nothing, and so do we */
+	ck_assert_ptr_nonnull(
+		strstr(d->summary, "40.0 MiB are held: 4.0 MiB live (in use), 6.0 MiB freed but waiting"));
+	ck_assert_ptr_nonnull(strstr(d->summary, "pinned by a.py:10 make_a (1 block, 4.0 MiB): had it been freed, "));
+	ck_assert_ptr_null(strstr(d->summary, "never"));
+	char *json = NULL;
+	size_t length;
+	struct clv_error err = {{0}};
+	FILE *out = open_memstream(&json, &length);
+	ck_assert(out && clv_report_json_write(report, false, out, &err) && fclose(out) == 0);
+	ck_assert_ptr_nonnull(strstr(json, "\"age_s\": null"));
+	ck_assert_ptr_nonnull(strstr(json, "\"never_freed\": null"));
+	free(json);
 	rig_close(&r, report);
 }
 END_TEST
@@ -783,7 +826,7 @@ END_TEST
 CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_streams,
 	   what_is_not_split_off_is_internal, pages_of_expandable_segments_go_back_alone, frames_of_the_heap,
 	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone, why_a_request_failed,
-	   what_no_allocator_could_serve, what_the_driver_was_to_give, nothing_and_little, what_is_tried,
+	   what_no_allocator_could_serve, what_the_driver_was_to_give, nobody_alone, nothing_and_little, what_is_tried,
 	   slots_for_blocks_that_are_many, a_failure_in_a_log, the_same_again_is_no_advice,
 	   trials_cost_no_more_than_allowed, memory_of_another_stream, marks_and_a_chosen_moment,
 	   a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all, without_host_memory,

@@ -158,8 +158,13 @@ static void group_cells(char cells[][CELL], const struct clv_report_device *d, c
 	size_cell(cells[2], g->shared_bytes);
 	snprintf(cells[3], CELL, "%" PRIu64, g->blocks);
 	size_cell(cells[4], g->bytes);
-	span_cell(cells[5], g->age_min_s, g->age_max_s);
-	span_cell(cells[6], g->left_min_s, g->left_max_s);
+	if (d->has_history) {
+		span_cell(cells[5], g->age_min_s, g->age_max_s);
+		span_cell(cells[6], g->left_min_s, g->left_max_s);
+	} else {
+		snprintf(cells[5], CELL, "?");
+		snprintf(cells[6], CELL, "?");
+	}
 	snprintf(cells[7], CELL, "%.100s", name);
 }
 

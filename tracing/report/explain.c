@@ -143,18 +143,8 @@ static void say_advice(struct text *t)
 
 /* ---- culprits ---- */
 
-/* "a.py:10 f (3 blocks, 6.0 MiB in all, never freed in this trace)"; "one block of 3.0 MiB (freed 71 us later)". */
-static void say_group(struct text *t, const struct clv_report_group *g)
+static void say_lifetime(struct text *t, const struct clv_report_group *g)
 {
-	bool told_by_size = !clv_report_frame_of(t->d->trace, g->stack) && g->size;
-	const struct name name = group_name(t->d, g);
-	if (told_by_size && g->blocks == 1)
-		say(t, "one block%s (", name.text + strlen("blocks"));
-	else if (told_by_size)
-		say(t, "%" PRIu64 " %s (%s in all, ", g->blocks, name.text, size(g->bytes).text);
-	else
-		say(t, "%s (%s, %s%s, ", name.text, count(g->blocks, "block", "blocks").text, size(g->bytes).text,
-		    g->blocks == 1 ? "" : " in all");
 	if (g->never_freed == g->blocks)
 		say(t, "never freed in this trace");
 	else if (g->left_max_s - g->left_min_s <= 0.01 * g->left_max_s)
@@ -163,7 +153,29 @@ static void say_group(struct text *t, const struct clv_report_group *g)
 		say(t, "freed %s to %s later", seconds(g->left_min_s).text, seconds(g->left_max_s).text);
 	if (g->never_freed && g->never_freed < g->blocks)
 		say(t, ", %" PRIu64 " never", g->never_freed);
-	say(t, ")");
+}
+
+/* "a.py:10 f (3 blocks, 6.0 MiB in all, never freed in this trace)", "one block of 3.0 MiB (freed 71 us later)". A state without
+ * a history says nothing of lifetimes. */
+static void say_group(struct text *t, const struct clv_report_group *g)
+{
+	bool told_by_size = !clv_report_frame_of(t->d->trace, g->stack) && g->size, one = g->blocks == 1;
+	const struct name name = group_name(t->d, g);
+	if (told_by_size && one) {
+		say(t, "one block%s", name.text + strlen("blocks"));
+	} else {
+		if (told_by_size)
+			say(t, "%" PRIu64 " %s (", g->blocks, name.text);
+		else
+			say(t, "%s (%s, ", name.text, count(g->blocks, "block", "blocks").text);
+		say(t, "%s%s", size(g->bytes).text, one ? "" : " in all");
+	}
+	if (t->d->has_history) {
+		say(t, "%s", told_by_size && one ? " (" : ", ");
+		say_lifetime(t, g);
+	}
+	if (t->d->has_history || !(told_by_size && one))
+		say(t, ")");
 }
 
 static void say_culprits(struct text *t, const struct clv_report_moment *m)
@@ -179,7 +191,7 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 		say(t, ": had %s been freed, %s would not be stranded, and %s could go back to the driver",
 		    g->blocks == 1 ? "it" : "they", size(g->stranded_bytes).text, size(g->frame_bytes).text);
 	} else {
-		say(t, " Nothing pins what is stranded alone; the largest part in it has ");
+		say(t, " No blocks of one origin pin what is stranded alone; the largest part of it lies beside ");
 		say_group(t, g);
 	}
 	uint64_t sum = g->marginal_bytes;
@@ -187,10 +199,12 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 	for (; more < m->groups_kept && more < 3 && m->groups[more].marginal_bytes; more++)
 		sum += m->groups[more].marginal_bytes;
 	if (more > 1) {
-		say(t, "; with ");
+		say(t, g->stranded_bytes ? "; with " : g->blocks == 1 ? ": had it" : ": had they");
 		for (uint32_t i = 1; i < more; i++)
-			say(t, "%s%s", i > 1 ? " and " : "", group_blocks(t->d, &m->groups[i]).text);
-		say(t, " freed as well, %s", size(sum).text);
+			say(t, "%s%s", i > 1 || !g->stranded_bytes ? " and " : "",
+			    group_blocks(t->d, &m->groups[i]).text);
+		say(t, g->stranded_bytes ? " freed as well, %s" : " been freed, %s would not be stranded",
+		    size(sum).text);
 	}
 	say(t, ".");
 }
@@ -358,7 +372,7 @@ static void say_peak(struct text *t)
 		say(t, "Nothing was held at any moment.");
 		return;
 	}
-	say(t, "%s %s were held", d->has_history ? "At the peak" : "At the end", size(d->peak.held).text);
+	say(t, d->has_history ? "At the peak %s were held" : "%s are held", size(d->peak.held).text);
 	if (live && d->has_history && d->peak.held - clv_min_u64(d->peak.held, live) < live / 200)
 		say(t, ", hardly more than the most that was live (%s)", size(live).text);
 	else if (live && d->has_history)
