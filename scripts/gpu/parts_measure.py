@@ -89,7 +89,7 @@ STACKS = ("off", "python", "all")
 def record(part):
     """What recording costs, and that what it wrote is what the program did."""
     rounds = 30 if part.setup.long else 12
-    program = [part.setup.python, part.work("record_torch.py")]
+    program = [part.setup.python, part.work("bench_torch.py"), "--depth", 6]
     entries = {"native": (program, "plain", None), "cleave": (program, "cleave", None)}
     files = {}
     for stacks in STACKS:
@@ -115,7 +115,7 @@ def record(part):
         part.check(f"{label}: the report is made", done.status == 0 and found, done.why())
         part.note(**{f"report_{label}": {"bytes": os.path.getsize(path) if os.path.exists(path) else 0}})
         if label in ("python", "all"):
-            part.check(f"{label}: the line that allocates is named", "record_torch.py" in done.out)
+            part.check(f"{label}: the line that allocates is named", "bench_torch.py" in done.out)
 
 
 def last_document(text):

@@ -7,10 +7,11 @@
 #include "jansson_api.h"
 #include "plan_file.h"
 
+#include "../base/text.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -425,19 +426,9 @@ int64_t cleave_plan_missing(cleave_plan *plan, uint32_t layer, const char *name,
 
 #define NAMED 3u /* experts, in the sentence */
 
-static void append(char *buf, size_t len, size_t *at, const char *fmt, ...) CLV_PRINTF(4, 5);
-static void append(char *buf, size_t len, size_t *at, const char *fmt, ...)
-{
-	va_list args;
-	va_start(args, fmt);
-	int n = *at < len ? vsnprintf(buf + *at, len - *at, fmt, args) : 0;
-	va_end(args);
-	*at += n > 0 ? (size_t)n : 0;
-}
-
 int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *why, size_t why_len)
 {
-	size_t at = 0, len = why ? why_len : 0;
+	struct clv_text t = {why, why ? why_len : 0, 0};
 	bool done = true;
 	if (!plan || layer >= plan->file.layers)
 		return -EINVAL;
@@ -448,12 +439,12 @@ int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *why, size_t 
 		if (!n)
 			continue;
 		if (done)
-			append(why, len, &at, "layer %u is not filled: ", layer);
-		append(why, len, &at, "%s%s lacks %u of %u", done ? "" : "; ", b->name, n, b->experts);
+			clv_text_say(&t, "layer %u is not filled: ", layer);
+		clv_text_say(&t, "%s%s lacks %u of %u", done ? "" : "; ", b->name, n, b->experts);
 		for (uint32_t k = 0; k < n && k < NAMED && b->experts > 1; k++)
-			append(why, len, &at, "%s%u", !k ? " (" : ", ", first[k]);
+			clv_text_say(&t, "%s%u", !k ? " (" : ", ", first[k]);
 		if (b->experts > 1)
-			append(why, len, &at, n > NAMED ? ", ...)" : ")");
+			clv_text_say(&t, n > NAMED ? ", ...)" : ")");
 		done = false;
 	}
 	pthread_mutex_unlock(&plan->lock);
