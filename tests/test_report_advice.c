@@ -129,6 +129,27 @@ START_TEST(what_the_driver_was_to_give)
 }
 END_TEST
 
+/* A driver keeps something for itself, so that what it tells of is not all there. */
+START_TEST(what_the_driver_keeps)
+{
+	static const struct {
+		uint64_t device_free;
+		const char *text;
+	} cases[] = {{40 * M, ", and it did not give them, though it told of 40.0 MiB free."},
+		     {39 * M, ", but the device had 39.0 MiB."}};
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
+		struct rig r = rig_open();
+		rig_settings(&r, "");
+		rig_segment(&r, BASE, 2 * M);
+		rig_event(&r, CLV_ACTION_OOM, cases[i].device_free, 40 * M, 0, 0);
+		struct clv_report *report = rig_report(&r, NULL);
+		const char *text = rig_moment(report, CLV_MOMENT_FAILURE)->failure.text;
+		ck_assert_msg(strstr(text, cases[i].text), "%s", text);
+		rig_close(&r, report);
+	}
+}
+END_TEST
+
 /* Two that pin a segment together. */
 START_TEST(nobody_alone)
 {

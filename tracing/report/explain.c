@@ -286,14 +286,16 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_sum *s = &m->sum;
+	uint64_t left = f->limit - clv_min_u64(f->limit, s->held); /* UINT64_MAX is far */
 	say(t, " So %s more were needed from the driver", size(f->needed).text);
-	if (f->limit != UINT64_MAX)
-		say(t, ", but the limit of %s left %s", size(f->limit).text,
-		    size(f->limit - clv_min_u64(f->limit, s->held)).text);
-	else if (f->device_free != UINT64_MAX)
+	if (f->limit != UINT64_MAX && left < f->needed)
+		say(t, ", but the limit of %s left %s", size(f->limit).text, size(left).text);
+	else if (f->device_free < f->needed)
 		say(t, ", but the device had %s", size(f->device_free).text);
+	else if (f->device_free != UINT64_MAX)
+		say(t, ", and it did not give them, though it told of %s free", size(f->device_free).text);
 	else
-		say(t, ", and it did not");
+		say(t, ", and it did not give them");
 	say(t, ".");
 	if (too_much(t->d, m))
 		say(t,
