@@ -377,5 +377,6 @@ START_TEST(without_host_memory)
 END_TEST
 
 CHECK_MAIN("report_advice", why_a_request_failed, what_no_allocator_could_serve, what_the_driver_was_to_give,
-	   nobody_alone, nothing_and_little, what_is_tried, a_failure_in_a_log, the_same_again_is_no_advice,
-	   slots_for_blocks_that_are_many, trials_cost_no_more_than_allowed, without_host_memory)
+	   what_the_driver_keeps, nobody_alone, nothing_and_little, what_is_tried, a_failure_in_a_log,
+	   the_same_again_is_no_advice, slots_for_blocks_that_are_many, trials_cost_no_more_than_allowed,
+	   without_host_memory)
