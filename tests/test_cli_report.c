@@ -182,6 +182,22 @@ START_TEST(ranks_side_by_side)
 	json_decref(doc);
 	struct cli_result r = cli_run("report", "--no-trials", first, second, NULL);
 	ck_assert(strstr(r.out, "fuzz_capped") < strstr(r.out, "pools"));
+
+	/* a rank that recorded nothing is named */
+	static struct pickle p;
+	pickle_begin(&p);
+	pickle_text(&p, "device_traces");
+	list_begin(&p);
+	list_end(&p);
+	pickle_text(&p, "segments");
+	list_begin(&p);
+	list_end(&p);
+	pickle_settings(&p, "", -1);
+	pickle_end(&p);
+	r = cli_run("report", "--no-trials", cli_file("nothing.pkl", p.data, p.size), first, NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_msg(strstr(r.err, "nothing.pkl: holds neither a history nor a state; left out"), "%s", r.err);
+	ck_assert_ptr_nonnull(strstr(r.out, "pools"));
 }
 END_TEST
 
