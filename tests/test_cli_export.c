@@ -170,6 +170,26 @@ START_TEST(perfetto)
 }
 END_TEST
 
+/* A recording of Cleave's recorder, with an event of each kind: every reader takes what is made of it. */
+START_TEST(recordings)
+{
+	const char *from = data_path("recorder/v1");
+	assert_done(cli_run("convert", from, "--to", "perfetto", "-o", "p.json", NULL));
+	check("perfetto", "p.json", "");
+	ck_assert_int_eq(cli_shell("grep -q '\"cat\":\"phase\"' p.json && grep -q '\"thread\":' p.json && "
+				   "grep -q '\"reserve_hold\"' p.json && grep -q '\"driver_fail\"' p.json")
+				 .status,
+			 0);
+	assert_done(cli_run("convert", from, "--to", "torch", "-o", "t.pkl", NULL));
+	check("snapshot", "t.pkl", "");
+	assert_same(replay(from, "-p cleave"), replay("t.pkl", "-p cleave"), from);
+	assert_done(cli_run("convert", from, "--to", "rmm", "--device-index", "0", "-o", "l.csv", NULL));
+	assert_done(cli_run("convert", "t.pkl", "--to", "rmm", "--device-index", "0", "-o", "again.csv", NULL));
+	/* but for the time of day and the threads, which a snapshot does not hold */
+	assert_done(cli_shell("cut -d, -f3- l.csv >a && cut -d, -f3- again.csv >b && cmp a b && test -s a"));
+}
+END_TEST
+
 /* PyTorch's own files through a trace and back are the same dictionary, but for what a trace does not keep. */
 static void snapshot_is_kept(const char *name)
 {
@@ -326,8 +346,15 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {snapshots_replay_the_same, logs_replay_the_same, perfetto, shared_snapshots,
-				      checks_can_fail,           several_devices,      refuses,  every_key};
+	const TTest *const tests[] = {snapshots_replay_the_same,
+				      logs_replay_the_same,
+				      perfetto,
+				      shared_snapshots,
+				      checks_can_fail,
+				      several_devices,
+				      refuses,
+				      every_key,
+				      recordings};
 	have_python = system("python3 -c '' 2>/dev/null") == 0;
 	if (!have_python)
 		printf("there is no python3: what other readers need is not checked\n");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "../tracing/export/export.h"
-#include "../tracing/export/free_runs.h"
 #include "../tracing/export/gauges.h"
 #include "../tracing/export/pickle_write.h"
 #include "../tracing/export/torch_state.h"
@@ -9,6 +8,7 @@
 #include "../tracing/synth.h"
 #include "export_same.h"
 #include "pickle_json.h"
+#include "report_rig.h"
 #include "snapshot_full.h"
 #include "trace_check.h"
 
@@ -186,48 +186,8 @@ START_TEST(pickle_values)
 }
 END_TEST
 
-/* Against a space of bytes that is counted. */
-START_TEST(free_runs)
-{
-	enum { SPACE = 96 };
-	struct clv_rng rng = {(uint64_t)_i + 1};
-	uint8_t state[SPACE] = {0};
-	bool wall[SPACE + 1] = {false}, can[SPACE + 1] = {false}, cut[SPACE + 1] = {false};
-	struct clv_free_runs r = {0};
-	for (unsigned i = 0; i < 40; i++) {
-		uint64_t at = clv_rng_below(&rng, SPACE + 1);
-		bool can_wall = clv_rng_below(&rng, 4) == 0;
-		cut[at] = true;
-		can[at] |= can_wall;
-		ck_assert(clv_free_runs_cut(&r, at, can_wall));
-	}
-	ck_assert(clv_free_runs_build(&r));
-	for (unsigned step = 0; step < 2000; step++) {
-		uint64_t a = clv_rng_below(&rng, SPACE + 1), b = clv_rng_below(&rng, SPACE + 1);
-		if (!cut[a] || !cut[b] || a >= b)
-			continue;
-		enum clv_run_state s = (enum clv_run_state)clv_rng_below(&rng, 3);
-		clv_free_runs_set(&r, a, b, s);
-		memset(state + a, (int)s, b - a);
-		uint64_t longest = 0, run = 0, used = 0, w = clv_rng_below(&rng, SPACE + 1);
-		if (can[w]) {
-			wall[w] = clv_rng_below(&rng, 2);
-			clv_free_runs_wall(&r, w, wall[w]);
-		}
-		for (unsigned i = 0; i < SPACE; i++) {
-			run = state[i] != CLV_RUN_FREE ? 0 : wall[i] ? 1 : run + 1;
-			longest = clv_max_u64(longest, run);
-			used += i >= a && i < b && state[i] == CLV_RUN_USED;
-		}
-		ck_assert_msg(clv_free_runs_longest(&r) == longest, "seed %d, step %u: %llu, not %llu", _i + 1, step,
-			      (unsigned long long)clv_free_runs_longest(&r), (unsigned long long)longest);
-		ck_assert_uint_eq(clv_free_runs_used(&r, a, b), used);
-	}
-	clv_free_runs_free(&r);
-}
-END_TEST
-
-#define UNITS 64 /* of CLV_GRAIN */
+#define UNITS 64
+#define UNIT (2 * CLV_MIB) /* the least that PyTorch maps, and more than it ever gives a block beyond its size */
 
 /* What a random history of segments and blocks looks like, by unit. */
 struct model {
@@ -248,15 +208,15 @@ static bool all_of(const struct model *m, unsigned at, unsigned len, int segment
 static void add_event(struct model *m, enum clv_action action, unsigned at, unsigned len, uint32_t block)
 {
 	m->events[m->count++] = (struct clv_event_record){.time_us = m->count,
-							  .addr = (1 + at) * CLV_GRAIN,
-							  .size = len * CLV_GRAIN,
+							  .addr = (1 + at) * UNIT,
+							  .size = len * UNIT,
 							  .block = block,
 							  .action = (uint8_t)action};
 }
 
 static void random_step(struct model *m, struct clv_rng *rng)
 {
-	unsigned at = (unsigned)clv_rng_below(rng, UNITS), len = (unsigned)clv_rng_range(rng, 1, 12);
+	unsigned at = (unsigned)clv_rng_below(rng, UNITS), len = (unsigned)clv_rng_range(rng, 1, 9);
 	len = (unsigned)clv_min_u64(len, UNITS - at);
 	int s = m->segment[at];
 	uint32_t b = m->block[at];
@@ -298,23 +258,25 @@ static void random_step(struct model *m, struct clv_rng *rng)
 static void assert_gauges(const struct clv_gauges *g, const struct model *m)
 {
 	uint64_t allocated = 0, reserved = 0, longest = 0, stranded = 0;
-	for (unsigned first = 0, end; first < UNITS; first = end) {
-		uint64_t run = 0, used = 0;
-		for (end = first; end < UNITS && m->segment[end] == m->segment[first]; end++) {
-			if (!m->segment[end])
-				continue;
-			run = m->block[end] ? 0 : run + 1;
-			used += m->block[end] != 0;
-			longest = clv_max_u64(longest, run);
-		}
-		reserved += m->segment[first] ? end - first : 0;
-		allocated += used;
-		stranded += used ? end - first - used : 0;
+	for (unsigned i = 0, run = 0; i < UNITS; i++) {
+		if (i && m->segment[i] != m->segment[i - 1])
+			run = 0;
+		run = m->segment[i] && !m->block[i] ? run + 1 : 0;
+		longest = clv_max_u64(longest, run);
+		reserved += m->segment[i] != 0;
+		allocated += m->block[i] != 0;
 	}
-	ck_assert_uint_eq(g->allocated, allocated * CLV_GRAIN);
-	ck_assert_uint_eq(g->reserved, reserved * CLV_GRAIN);
-	ck_assert_uint_eq(g->largest_free, longest * CLV_GRAIN);
-	ck_assert_uint_eq(g->stranded, stranded * CLV_GRAIN);
+	for (unsigned first = 0, end; first < UNITS; first = end) {
+		unsigned used = 0;
+		for (end = first; end < UNITS && m->segment[end] == m->segment[first]; end++)
+			used += m->block[end] != 0;
+		/* a page of an expandable segment is a unit, which is all free or all used */
+		stranded += m->segment[first] > 0 && used ? end - first - used : 0;
+	}
+	ck_assert_uint_eq(g->allocated, allocated * UNIT);
+	ck_assert_uint_eq(g->reserved, reserved * UNIT);
+	ck_assert_uint_eq(g->largest_free, longest * UNIT);
+	ck_assert_uint_eq(g->stranded, stranded * UNIT);
 }
 
 /* Gauges after each event against units that are counted. */
@@ -322,6 +284,8 @@ START_TEST(gauges)
 {
 	struct clv_rng rng = {(uint64_t)_i + 1};
 	static struct model m, at;
+	uint64_t stream = 0;
+	const struct clv_trace trace = {.streams = &stream, .stream_count = 1};
 	struct clv_history h = {0};
 	struct clv_gauges g;
 	m = (struct model){.count = 0};
@@ -330,15 +294,15 @@ START_TEST(gauges)
 	h.events = m.events;
 	h.event_count = m.count;
 	h.block_count = m.blocks;
-	ck_assert(clv_gauges_begin(&g, &h));
-	ck_assert(g.has_segments && g.reserved == 0 && g.allocated == 0);
+	ck_assert_msg(clv_gauges_begin(&g, &trace, &h, &err), "%s", err.text);
+	ck_assert(g.has_frames && g.reserved == 0 && g.allocated == 0);
 	/* the same events again, to have the model at each of them */
 	rng = (struct clv_rng){(uint64_t)_i + 1};
 	at = (struct model){.count = 0};
 	for (uint32_t i = 0; i < m.count; i++) {
 		while (at.count == i)
 			random_step(&at, &rng);
-		ck_assert(clv_gauges_step(&g, i));
+		ck_assert(clv_gauges_step(&g));
 		assert_gauges(&g, &at);
 	}
 	clv_gauges_end(&g);
@@ -359,7 +323,7 @@ START_TEST(made_up_states)
 											      : CLV_BLOCK_INACTIVE;
 	for (uint32_t i = 0; i < h->block_count; i++)
 		live_count += live[i] != CLV_BLOCK_INACTIVE;
-	ck_assert(clv_torch_state_make(&s, h));
+	ck_assert(clv_torch_state_make(&s, t, h));
 	for (uint32_t i = 0; i < s.segment_count; i++) {
 		uint64_t at = s.segments[i].addr;
 		ck_assert_uint_ge(at, end);
@@ -445,18 +409,248 @@ START_TEST(everything)
 			   *cat = json_string_value(json_object_get(e, "cat"));
 		const char *name = json_string_value(json_object_get(e, "name"));
 		marks += cat && !strcmp(cat, "mark") && !strcmp(name, "n") && *ph == 'i';
-		phases += cat && !strcmp(cat, "phase") && !strcmp(name, "n") && (*ph == 'b' || *ph == 'e');
+		phases += cat && !strcmp(cat, "phase") && !strcmp(name, "n") && *ph == 'X';
 		failures += cat && !strcmp(cat, "failure") && *ph == 'i';
 		blocks += cat && !strcmp(cat, "block") && *ph == 'b' &&
 			  strstr("512 B to 1 KiB, 256 B to 512 B", name) &&
 			  json_object_get(json_object_get(e, "args"), "stack");
 	}
 	ck_assert_uint_eq(marks, 1);
-	ck_assert_uint_eq(phases, 2);
+	ck_assert_uint_eq(phases, 1);
 	ck_assert_uint_eq(failures, 1);
 	ck_assert_uint_eq(blocks, 2);
 	json_decref(json);
 	clv_trace_free(t);
+}
+END_TEST
+
+/* A note with a text, of a thread. */
+static void note(struct rig *g, enum clv_event kind, const char *text, uint32_t thread)
+{
+	rig_note_full(g, (struct clv_note){.kind = (uint16_t)kind, .text = rig_string(g, text), .thread = thread});
+}
+
+/* One event of Chrome's JSON: the n-th of this category, or counter. */
+static json_t *nth(json_t *file, const char *key, const char *value, unsigned n)
+{
+	json_t *e;
+	size_t i;
+	json_array_foreach(json_object_get(file, "traceEvents"), i, e)
+	{
+		const char *is = json_string_value(json_object_get(e, key));
+		if (is && !strcmp(is, value) && n-- == 0)
+			return e;
+	}
+	return NULL;
+}
+
+static json_int_t number(json_t *event, const char *key)
+{
+	json_t *v = json_object_get(event, key);
+	v = v ? v : json_object_get(json_object_get(event, "args"), key);
+	ck_assert_msg(json_is_integer(v), "no %s", key);
+	return json_integer_value(v);
+}
+
+static json_t *perfetto_of(struct rig *g)
+{
+	rig_link(g);
+	ck_assert_msg(clv_export_perfetto(g->trace, scratch(), &err), "%s", err.text);
+	json_t *json = json_load_file(scratch(), 0, NULL);
+	unlink(scratch());
+	ck_assert_ptr_nonnull(json);
+	return json;
+}
+
+/* Strings that are the same one, as a reader of recordings makes them. */
+static void merge_strings(struct rig *g)
+{
+	for (uint32_t i = 0; i < g->h->note_count; i++)
+		for (uint32_t k = 0; g->h->notes[i].text != CLV_NO_TEXT && k < g->h->notes[i].text; k++)
+			if (!strcmp(g->trace->strings[k], g->trace->strings[g->h->notes[i].text]))
+				g->h->notes[i].text = k;
+}
+
+/* A phase lies on a track where it lies within those that are open; its end is that of its own thread. */
+START_TEST(phases)
+{
+	struct rig g = rig_open();
+	note(&g, CLV_EVENT_PHASE_BEGIN, "a", 1); /* 0 to 5: lane 1 */
+	note(&g, CLV_EVENT_PHASE_BEGIN, "b", 1); /* 1 to 3: in it */
+	note(&g, CLV_EVENT_PHASE_BEGIN, "a", 2); /* 2 to 7: not in b or a */
+	note(&g, CLV_EVENT_PHASE_END, "b", 1);
+	note(&g, CLV_EVENT_PHASE_BEGIN, "c", 1); /* 4 to the end at 8 */
+	note(&g, CLV_EVENT_PHASE_END, "a", 1);
+	note(&g, CLV_EVENT_PHASE_END, "none", 1);
+	note(&g, CLV_EVENT_PHASE_END, "a", 2);
+	rig_mark(&g, "m");
+	merge_strings(&g);
+	static const struct {
+		const char *name;
+		int tid, dur, thread;
+		bool ended;
+	} expected[] = {{"a", 1, 5, 1, true}, {"b", 1, 2, 1, true}, {"a", 2, 5, 2, true}, {"c", 3, 4, 1, false}};
+	json_t *json = perfetto_of(&g);
+	for (unsigned i = 0; i < CLV_ARRAY_LEN(expected); i++) {
+		json_t *e = nth(json, "cat", "phase", i);
+		ck_assert_str_eq(json_string_value(json_object_get(e, "name")), expected[i].name);
+		ck_assert_int_eq(number(e, "tid"), expected[i].tid);
+		ck_assert_int_eq(number(e, "dur"), expected[i].dur * (int)RIG_STEP_US);
+		ck_assert_int_eq(number(e, "thread"), expected[i].thread);
+		ck_assert_int_eq(json_is_true(json_object_get(json_object_get(e, "args"), "ended")), expected[i].ended);
+	}
+	ck_assert_ptr_null(nth(json, "cat", "phase", 4));
+	ck_assert_str_eq(json_string_value(json_object_get(nth(json, "cat", "mark", 0), "name")), "m");
+	json_decref(json);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
+/* More phases that cross than there are tracks: all are written, none goes beyond the slice that it lies in. */
+START_TEST(many_phases)
+{
+	struct rig g = rig_open();
+	char name[16];
+	for (int end = 0; end < 2; end++)
+		for (unsigned i = 0; i < 100; i++) {
+			snprintf(name, sizeof(name), "p%u", i);
+			note(&g, end ? CLV_EVENT_PHASE_END : CLV_EVENT_PHASE_BEGIN, name, 1);
+		}
+	merge_strings(&g);
+	json_t *json = perfetto_of(&g), *e;
+	json_int_t last_end = 0;
+	unsigned clipped = 0;
+	for (unsigned i = 0; i < 100; i++) {
+		e = nth(json, "cat", "phase", i);
+		json_int_t ends = number(e, "ts") + number(e, "dur");
+		ck_assert_int_eq(number(e, "tid"), i < 64 ? i + 1 : 64);
+		if (i >= 64) {
+			ck_assert_int_le(ends, last_end);
+			clipped++;
+		}
+		last_end = ends;
+	}
+	ck_assert_uint_eq(clipped, 36);
+	json_decref(json);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
+/* What a heap had to do, and the driver's refusal, each by its words. */
+START_TEST(instants)
+{
+	struct rig g = rig_open();
+	rig_note(&g, CLV_EVENT_WAIT, 0, 100, 1, 7);
+	rig_note(&g, CLV_EVENT_TRIM, 0, 200, 50, 0);
+	note(&g, CLV_EVENT_RESERVE, "experts", 9);
+	g.h->notes[2].size = 300;
+	g.h->notes[2].a = 4;
+	rig_note(&g, CLV_EVENT_DRIVER_FAIL, 0, 400, 2, 0);
+	rig_note(&g, CLV_EVENT_DROPPED, 0, 500, 1, 0);
+	rig_note(&g, CLV_EVENT_CUT, 4096, 512, 4096, 1024); /* thousands of these say nothing to a person */
+	uint64_t failed_at = g.now_us;
+	rig_event(&g, CLV_ACTION_OOM, 77, 1024, 0, CLV_NO_STACK);
+	note(&g, CLV_EVENT_FAIL, "live=1 held=2", 9);
+	g.h->notes[6].time_us = failed_at;
+	g.h->notes[6].size = 1024;
+	g.h->notes[6].b = 640;
+	g.h->threads = clv_mem_zalloc(1, sizeof(*g.h->threads));
+	g.h->threads[0] = 9;
+	json_t *json = perfetto_of(&g);
+	json_t *wait = nth(json, "name", "wait", 0), *reserve = nth(json, "name", "reserve", 0);
+	ck_assert(number(wait, "requested") == 100 && number(wait, "host_waits") == 1);
+	ck_assert_str_eq(json_string_value(json_object_get(json_object_get(wait, "args"), "waits_for")), "0x7");
+	ck_assert(number(nth(json, "name", "trim", 0), "given_back") == 200);
+	ck_assert(number(nth(json, "name", "trim", 0), "keep") == 50);
+	ck_assert_str_eq(json_string_value(json_object_get(json_object_get(reserve, "args"), "text")), "experts");
+	ck_assert(number(reserve, "slot") == 300 && number(reserve, "slots") == 4 && number(reserve, "thread") == 9);
+	ck_assert(number(nth(json, "name", "driver_fail", 0), "error") == 2);
+	ck_assert(number(nth(json, "name", "dropped", 0), "events") == 500);
+	ck_assert_ptr_null(nth(json, "name", "cut", 0));
+	json_t *failure = nth(json, "cat", "failure", 0);
+	ck_assert(number(failure, "requested") == 1024 && number(failure, "largest_hole") == 640);
+	ck_assert(number(failure, "device_free") == 77 && number(failure, "thread") == 9);
+	ck_assert_str_eq(json_string_value(json_object_get(json_object_get(failure, "args"), "state")),
+			 "live=1 held=2");
+	ck_assert_ptr_null(nth(json, "cat", "failure", 1));
+	json_decref(json);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
+#define AT(mib) (UINT64_C(0x300000000) + (mib)*CLV_MIB)
+
+/* Of a program that was observed, what the driver gave is a segment; a block takes what was recorded. */
+START_TEST(observed)
+{
+	struct rig g = rig_open();
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(0), 4 * CLV_MIB, 0, 0);
+	rig_alloc(&g, AT(0), 1000, CLV_NO_STACK);
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(4), 6 * CLV_MIB, 0, 0);
+	rig_note(&g, CLV_EVENT_DRIVER_FREE, AT(4), 6 * CLV_MIB, 0, 0);
+	g.h->slack = clv_mem_zalloc(1, sizeof(*g.h->slack));
+	g.h->slack[0] = 3096;
+	json_t *json = perfetto_of(&g);
+	static const int64_t reserved[] = {0, 4, 10, 4};
+	for (unsigned i = 0; i < CLV_ARRAY_LEN(reserved); i++)
+		ck_assert_int_eq(number(nth(json, "name", "reserved", i), "bytes"), reserved[i] * (int64_t)CLV_MIB);
+	ck_assert_ptr_null(nth(json, "name", "reserved", CLV_ARRAY_LEN(reserved)));
+	ck_assert_int_eq(number(nth(json, "cat", "block", 0), "takes"), 4096);
+	json_decref(json);
+	struct clv_torch_state s;
+	ck_assert(clv_torch_state_make(&s, g.trace, g.h));
+	ck_assert(s.mapping_count == 3 && s.mappings[1].there && !s.mappings[2].there && !s.mappings[2].expandable);
+	ck_assert(s.segment_count == 1 && s.segments[0].addr == AT(0) && s.segments[0].size == 4 * CLV_MIB);
+	ck_assert(s.block_count == 2 && s.blocks[0].size == 4096 && s.blocks[0].requested == 1000);
+	clv_torch_state_free(&s);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
+/* A pool of the driver's own and its other allocations use the same addresses in turn. */
+START_TEST(observed_in_turn)
+{
+	struct rig g = rig_open();
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(8), 2 * CLV_MIB, 0, 0);
+	rig_alloc(&g, AT(0), 1000, CLV_NO_STACK);
+	rig_free(&g, AT(0), 1000);
+	rig_note(&g, CLV_EVENT_DRIVER_ALLOC, AT(0), 4 * CLV_MIB, 0, 0);
+	rig_note(&g, CLV_EVENT_DRIVER_FREE, AT(0), 4 * CLV_MIB, 0, 0);
+	rig_alloc(&g, AT(0), 600, CLV_NO_STACK);
+	rig_link(&g);
+	static const struct {
+		uint64_t addr, size;
+		uint32_t before;
+		bool there;
+	} expected[] = {{AT(8), 2 * CLV_MIB, 0, true}, {AT(0), 1024, 0, true},         {AT(0), 1024, 2, false},
+			{AT(0), 4 * CLV_MIB, 2, true}, {AT(0), 4 * CLV_MIB, 2, false}, {AT(0), 1024, 2, true}};
+	struct clv_torch_state s;
+	ck_assert(clv_torch_state_make(&s, g.trace, g.h));
+	ck_assert_uint_eq(s.mapping_count, CLV_ARRAY_LEN(expected));
+	for (size_t i = 0; i < CLV_ARRAY_LEN(expected); i++)
+		ck_assert(s.mappings[i].addr == expected[i].addr && s.mappings[i].size == expected[i].size &&
+			  s.mappings[i].before == expected[i].before && s.mappings[i].there == expected[i].there);
+	ck_assert(s.segment_count == 2 && s.segments[0].size == 1024 && s.segments[1].addr == AT(8));
+	clv_torch_state_free(&s);
+	clv_trace_free(g.trace);
+}
+END_TEST
+
+/* A log has the time of day at which the recorded process lived. */
+START_TEST(time_of_day)
+{
+	struct rig g = rig_open();
+	size_t size;
+	rig_note(&g, CLV_EVENT_PROCESS, 1, 1, UINT64_MAX, (2 * UINT64_C(86400) + 3723) * 1000000000);
+	rig_alloc(&g, AT(0), 1000, CLV_NO_STACK);
+	rig_link(&g);
+	ck_assert_msg(clv_export_rmm(g.trace, g.h, scratch(), &err), "%s", err.text);
+	char *text = (char *)take(&size);
+	text[size] = '\0';
+	ck_assert_str_eq(text,
+			 "Thread,Time,Action,Pointer,Size,Stream\n0,01:02:04.000000,allocate,0x300000000,1000,0\n");
+	free(text);
+	clv_trace_free(g.trace);
 }
 END_TEST
 
@@ -490,13 +684,25 @@ END_TEST
 START_TEST(no_memory)
 {
 	struct clv_trace *t = full();
-	t->histories[0].has_state = _i == 3 ? false : t->histories[0].has_state; /* one is made up */
+	t->histories[0].has_state = _i >= 3 ? false : t->histories[0].has_state; /* one is made up */
+	if (_i >= 4) {                                                           /* and has frames */
+		struct clv_history *h = t->histories;
+		h->notes = clv_mem_realloc(h->notes, h->note_count + 2, sizeof(*h->notes));
+		for (uint64_t i = 1; i <= 2; i++)
+			h->notes[h->note_count++] = (struct clv_note){.addr = AT(16 * i),
+								      .size = 2 * CLV_MIB,
+								      .a = i,
+								      .event = h->event_count,
+								      .stream = CLV_NO_STREAM,
+								      .text = CLV_NO_TEXT,
+								      .kind = CLV_EVENT_FRAME_CREATE};
+	}
 	for (uint64_t n = 1;; n++) {
 		err.text[0] = '\0';
 		clv_mem_fail_after(n);
-		bool ok = _i == 1   ? clv_export_perfetto(t, scratch(), &err)
-			  : _i == 2 ? clv_export_rmm(t, t->histories, scratch(), &err)
-				    : clv_export_torch(t, scratch(), &err);
+		bool ok = _i % 4 == 1 ? clv_export_perfetto(t, scratch(), &err)
+			  : _i == 2   ? clv_export_rmm(t, t->histories, scratch(), &err)
+				      : clv_export_torch(t, scratch(), &err);
 		clv_mem_fail_after(0);
 		ck_assert_msg(ok == !err.text[0], "%llu: %s", (unsigned long long)n, err.text);
 		ck_assert_int_eq(access(scratch(), F_OK) == 0, ok);
@@ -552,13 +758,18 @@ int main(void)
 	TCase *tcase = tcase_create("export");
 	tcase_set_timeout(tcase, 0); /* meson times tests out */
 	tcase_add_test(tcase, pickle_values);
-	tcase_add_loop_test(tcase, free_runs, 0, 20);
 	tcase_add_loop_test(tcase, gauges, 0, 20);
 	tcase_add_loop_test(tcase, made_up_states, 0, 6);
 	tcase_add_loop_test(tcase, round_trips, 0, 12);
 	tcase_add_test(tcase, everything);
+	tcase_add_test(tcase, phases);
+	tcase_add_test(tcase, many_phases);
+	tcase_add_test(tcase, instants);
+	tcase_add_test(tcase, observed);
+	tcase_add_test(tcase, observed_in_turn);
+	tcase_add_test(tcase, time_of_day);
 	tcase_add_test(tcase, cut_short);
-	tcase_add_loop_test(tcase, no_memory, 0, 4);
+	tcase_add_loop_test(tcase, no_memory, 0, 6);
 	tcase_add_test(tcase, large_histories);
 	suite_add_tcase(suite, tcase);
 	SRunner *runner = srunner_create(suite);

@@ -209,6 +209,23 @@ static void same_as_account(struct trace *r, const char *out, bool observed)
 
 /* ---- observed ---- */
 
+/* What other programs are given of a recording is what their readers need; the judge is a program of Python. */
+static void readers_take(const char *name)
+{
+	static const char *const kinds[][2] = {{"torch", "snapshot"}, {"perfetto", "perfetto"}};
+	char line[4096];
+	bool judged = cli_shell("python3 -c ''").status == 0;
+	for (size_t i = 0; i < CLV_ARRAY_LEN(kinds); i++) {
+		struct cli_result r = cli_run("convert", name, "--to", kinds[i][0], "-o", kinds[i][0], NULL);
+		ck_assert_msg(r.status == 0, "%s", r.err);
+		snprintf(line, sizeof(line), "exec python3 '%s/../export_check.py' %s %s", need("CLEAVE_TEST_DATA"),
+			 kinds[i][1], kinds[i][0]);
+		if (judged)
+			r = cli_shell(line);
+		ck_assert_msg(r.status == 0, "%s: %s", kinds[i][0], r.err);
+	}
+}
+
 static void observe(const char *how)
 {
 	struct cli_result r =
@@ -236,6 +253,7 @@ START_TEST(observed)
 	static const char *const ways[] = {"linked", "dlsym", "proc", "linked-ptds", "proc-ptds"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(ways); i++)
 		observe(ways[i]);
+	readers_take("o.clv");
 }
 END_TEST
 
@@ -303,6 +321,7 @@ START_TEST(served)
 	ck_assert_uint_gt(m.counts[CLV_EVENT_MERGE], 5);
 	ck_assert_uint_gt(m.counts[CLV_EVENT_FRAME_CREATE], 0);
 	event_model_close(&m);
+	readers_take("s.clv");
 }
 END_TEST
 
@@ -441,15 +460,17 @@ START_TEST(reported)
 	ck_assert_msg(!strstr(r.out, "device 0"), "%s", r.out); /* stdout is the program's */
 	ck_assert_uint_eq(traces_here(), 3);
 	ck_assert_msg(strstr(r.err, "recording into /") && strstr(r.err, "/r.clv; "), "%s", r.err);
-	if (cli_run("help", "report", NULL).status) {
-		ck_assert_msg(strstr(r.err, "this version has no `cleave report`; the trace is /"), "%s", r.err);
+	if (strstr(r.err, "this build cannot write pages")) { /* without d3 */
+		ck_assert_msg(strstr(r.err, "there is no report; what was recorded is in /"), "%s", r.err);
+		ck_assert_int_ne(access(cli_path("r.html"), F_OK), 0);
 		return;
 	}
 	ck_assert_msg(strstr(r.err, "cleave run: the report is r.html"), "%s", r.err);
 	ck_assert_int_eq(access(cli_path("r.html"), R_OK), 0);
-	ck_assert_msg(strstr(r.err, "/r.clv, device 0") && !strstr(r.err, "r.7.clv"), "%s", r.err);
-	const char *first = strstr(r.err, ".clv, device 0");
-	ck_assert_ptr_nonnull(strstr(first + 1, ".clv, device 0"));
+	/* both processes are in it, the file that was there before is not */
+	ck_assert_int_eq(cli_shell("grep -q '[/\"]r\\.clv' r.html").status, 0);
+	ck_assert_int_eq(cli_shell("grep -q '[/\"]r\\.[0-9][0-9]*\\.clv' r.html").status, 0);
+	ck_assert_int_eq(cli_shell("grep -q 'r\\.7\\.clv' r.html").status, 1);
 }
 END_TEST
 

@@ -3,10 +3,9 @@
  * What a heap tells its observer, made into a history, beside the heap's own breakdown after every step of random work.
  */
 #include "../src/heap/breakdown.h"
-#include "../src/heap/observer.h"
-#include "../tracing/memory.h"
 #include "../tracing/report/state.h"
 #include "check_main.h"
+#include "heap_history.h"
 #include "heap_rig.h"
 
 #include <string.h>
@@ -15,68 +14,21 @@
 #define QUIET_EVERY 100
 
 /* The history, and where in it the heap was asked. */
-struct telling {
-	struct clv_observer observer;
-	struct clv_trace *trace;
-	struct clv_history *h;
-	size_t event_cap, slack_cap, note_cap;
-	uint64_t now_us;
-	bool deaf;
-	struct asked {
-		uint32_t event, note;
-		struct clv_breakdown heap;
-		bool quiet; /* all work is done, and the heap had reason to look */
-	} asked[STEPS];
-	unsigned count;
-};
+static struct heap_history t;
+static struct asked {
+	uint32_t event, note;
+	struct clv_breakdown heap;
+	bool quiet; /* all work is done, and the heap had reason to look */
+} asked[STEPS];
+static unsigned count;
 
 static struct rig r;
-static struct telling t;
-
-static uint32_t stream_of(cleave_stream s)
-{
-	if (memcmp(&s, &CLEAVE_STREAM_ANY, sizeof(s)) == 0)
-		return clv_trace_stream(t.trace, UINT64_MAX);
-	return clv_trace_stream(t.trace, s.id);
-}
-
-static void tell(struct clv_observer *self, const struct clv_observed *w)
-{
-	struct clv_history *h = t.h;
-	if (t.deaf)
-		return;
-	t.now_us++;
-	if (w->event != CLV_EVENT_ALLOC && w->event != CLV_EVENT_FREE) {
-		ck_assert(clv_mem_reserve(&h->notes, &t.note_cap, h->note_count + (size_t)1, sizeof(*h->notes)));
-		h->notes[h->note_count++] = (struct clv_note){.time_us = t.now_us,
-							      .addr = w->addr,
-							      .size = w->size,
-							      .a = w->a,
-							      .b = w->b,
-							      .event = h->event_count,
-							      .stream = CLV_NO_STREAM,
-							      .text = CLV_NO_TEXT,
-							      .kind = (uint16_t)w->event};
-		return;
-	}
-	bool alloc = w->event == CLV_EVENT_ALLOC;
-	ck_assert(clv_mem_reserve(&h->events, &t.event_cap, h->event_count + (size_t)1, sizeof(*h->events)) &&
-		  clv_mem_reserve(&h->slack, &t.slack_cap, h->event_count + (size_t)1, sizeof(*h->slack)));
-	h->slack[h->event_count] = alloc ? (uint32_t)(w->a - w->size) : 0;
-	h->events[h->event_count++] = (struct clv_event_record){
-		.time_us = t.now_us,
-		.addr = w->addr,
-		.size = w->size,
-		.stream = stream_of(w->stream),
-		.action = alloc ? CLV_ACTION_ALLOC : CLV_ACTION_FREE_COMPLETED,
-	};
-}
 
 static void ask(bool quiet)
 {
 	struct clv_heap_state s;
 	ck_assert(clv_heap_state(r.heap, 0, &s, NULL, 0));
-	t.asked[t.count++] = (struct asked){t.h->event_count, t.h->note_count, s.sorted, quiet};
+	asked[count++] = (struct asked){t.h->event_count, t.h->note_count, s.sorted, quiet};
 }
 
 static void compare(void)
@@ -84,11 +36,11 @@ static void compare(void)
 	struct clv_error err = {{0}};
 	struct clv_state s;
 	unsigned quiet = 0;
-	ck_assert_msg(clv_history_link(t.trace, t.h, &err), "%s", err.text);
+	heap_history_link(&t);
 	ck_assert_msg(clv_state_open(&s, t.trace, t.h, &err), "%s", err.text);
 	ck_assert_int_eq(s.basis, CLV_BASIS_FRAMES);
-	for (unsigned i = 0; i < t.count; i++) {
-		const struct asked *a = &t.asked[i];
+	for (unsigned i = 0; i < count; i++) {
+		const struct asked *a = &asked[i];
 		const uint64_t *of = s.plane.sum.of;
 		char why[256] = "";
 		while (s.event < a->event || s.note < a->note)
@@ -115,14 +67,8 @@ static void compare(void)
 
 static void work(uint64_t seed, const char *settings, bool manual)
 {
-	memset(&t, 0, sizeof(t));
-	t.observer.tell = tell;
-	t.trace = clv_mem_zalloc(1, sizeof(*t.trace));
-	t.trace->format = CLV_FORMAT_CLV;
-	t.trace->file = clv_mem_strndup("heap", 4);
-	t.trace->histories = clv_mem_zalloc(1, sizeof(*t.trace->histories));
-	t.trace->history_count = 1;
-	t.h = t.trace->histories;
+	heap_history_open(&t);
+	count = 0;
 	rig_open(&r, &(struct rig_config){.seed = seed,
 					  .settings = settings,
 					  .capacity = 192 * CLV_MIB,
@@ -142,7 +88,6 @@ static void work(uint64_t seed, const char *settings, bool manual)
 		ask(quiet);
 	}
 	compare();
-	t.deaf = true;
 	rig_free_all(&r);
 	cleave_reserve_end(r.heap, 0, 0);
 	rig_close(&r);

@@ -149,7 +149,6 @@ static void report(const struct clv_run_trace *t)
 	char *traces[TRACES_MAX], *argv[TRACES_MAX + 4], command[] = "report", option[] = "-o";
 	size_t count = find_traces(t, traces);
 	int argc = 0;
-	const struct clv_command *c = clv_command_find(command);
 	if (!count) {
 		fprintf(stderr,
 			"cleave run: there is nothing to report: no process has used the device under Cleave\n");
@@ -163,14 +162,14 @@ static void report(const struct clv_run_trace *t)
 	argv[argc] = NULL;
 	int status = CLV_EXIT_USAGE, out = dup(STDOUT_FILENO);
 	fflush(stdout);
-	if (!c) {
-		fprintf(stderr, "cleave run: this version has no `cleave report`; the trace is %s\n", traces[0]);
-	} else if (out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) { /* stdout is the program's */
-		status = c->run(argc, argv);
+	if (out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) { /* stdout is the program's */
+		status = clv_cmd_report(argc, argv);
 		fflush(stdout);
 		dup2(out, STDOUT_FILENO);
 		if (status == CLV_EXIT_DONE)
 			fprintf(stderr, "cleave run: the report is %s\n", t->report);
+		else
+			fprintf(stderr, "cleave run: there is no report; what was recorded is in %s\n", traces[0]);
 	}
 	if (out >= 0)
 		close(out);

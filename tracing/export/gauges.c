@@ -3,168 +3,146 @@
 
 #include "../memory.h"
 
-struct range {
-	uint64_t addr, end;
-};
+#define HOLES_MIN 4096u
 
-static struct range range_of(uint64_t addr, uint64_t size)
-{
-	return (struct range){
-		addr, clv_min_u64(addr + clv_align_up(size, CLV_GRAIN), INT64_MAX)}; /* importers see to addr + size */
-}
+/* ---- the longest free range ---- */
 
-static struct range block_range(const struct clv_gauges *g, uint32_t block)
+static void sink_down(struct clv_gauges *g, size_t i)
 {
-	if (block < g->h->initial_count)
-		return range_of(g->h->initial[block].addr, g->h->initial[block].size);
-	const struct clv_event_record *e = &g->h->events[g->made_by[block]];
-	return range_of(e->addr, e->size);
-}
-
-static bool cut(struct clv_gauges *g, struct range r, bool wall)
-{
-	return clv_free_runs_cut(&g->runs, r.addr, wall) && clv_free_runs_cut(&g->runs, r.end, wall);
-}
-
-/* Where anything ever begins or ends. */
-static bool cut_all(struct clv_gauges *g)
-{
-	const struct clv_history *h = g->h;
-	bool ok = true;
-	for (size_t i = 0; ok && i < g->segments.count; i++) {
-		const struct clv_segment_range *s = &g->segments.at[i];
-		ok = cut(g, (struct range){s->addr, s->end}, true);
+	struct clv_gauge_hole hole = g->holes[i];
+	for (size_t child; (child = 2 * i + 1) < g->hole_count; i = child) {
+		if (child + 1 < g->hole_count && g->holes[child + 1].size > g->holes[child].size)
+			child++;
+		if (g->holes[child].size <= hole.size)
+			break;
+		g->holes[i] = g->holes[child];
 	}
-	for (uint32_t i = 0; ok && i < h->initial_count; i++)
-		ok = cut(g, block_range(g, i), false);
-	for (uint32_t i = 0; ok && i < h->event_count; i++) {
-		const struct clv_event_record *e = &h->events[i];
-		if (e->action == CLV_ACTION_ALLOC)
-			ok = cut(g, range_of(e->addr, e->size), false);
-		else if (clv_is_segment_action(e->action))
-			ok = cut(g, (struct range){e->addr, e->addr + e->size}, true);
-	}
-	return ok;
+	g->holes[i] = hole;
 }
 
-static bool find_first_segments(struct clv_gauges *g)
+static void add_hole(struct clv_gauges *g, struct clv_gauge_hole hole)
 {
-	const struct clv_history *h = g->h;
-	bool ok = clv_segments_of_state(&g->segments, h);
-	g->has_segments = h->segment_count > 0;
-	for (uint32_t i = h->event_count; ok && i-- > 0;) {
-		g->has_segments |= clv_is_segment_action(h->events[i].action);
-		if (h->has_state)
-			ok = clv_segments_step(&g->segments, &h->events[i], true);
-	}
-	return ok;
-}
-
-/* What the segments that a range touches add to `stranded`. */
-static uint64_t stranded_around(struct clv_gauges *g, struct range r)
-{
-	uint64_t sum = 0;
-	for (size_t i = clv_segments_from(&g->segments, r.addr);
-	     i < g->segments.count && g->segments.at[i].addr <= r.end; i++) {
-		const struct clv_segment_range *s = &g->segments.at[i];
-		uint64_t used = clv_free_runs_used(&g->runs, s->addr, s->end);
-		sum += used ? s->end - s->addr - used : 0;
-	}
-	return sum;
-}
-
-static void set_block(struct clv_gauges *g, struct range r, enum clv_run_state state)
-{
-	const struct clv_segment_range *s = clv_segments_find(&g->segments, r.addr);
-	if (!s)
+	if (!clv_mem_reserve(&g->holes, &g->hole_cap, g->hole_count + 1, sizeof(*g->holes))) {
+		g->state.plane.broken = true;
 		return;
-	const struct range all = {s->addr, s->end};
-	uint64_t before = clv_free_runs_used(&g->runs, all.addr, all.end);
-	clv_free_runs_set(&g->runs, r.addr, clv_min_u64(r.end, all.end), state);
-	uint64_t after = clv_free_runs_used(&g->runs, all.addr, all.end), size = all.end - all.addr;
-	g->stranded = g->stranded - (before ? size - before : 0) + (after ? size - after : 0);
+	}
+	size_t i = g->hole_count++;
+	for (; i && g->holes[(i - 1) / 2].size < hole.size; i = (i - 1) / 2)
+		g->holes[i] = g->holes[(i - 1) / 2];
+	g->holes[i] = hole;
 }
+
+/* Adds the free ranges that lie in [begin, end) or reach into it. */
+static void add_holes(struct clv_gauges *g, uint32_t begin, uint32_t end)
+{
+	const struct clv_plane *p = &g->state.plane;
+	for (uint32_t at = begin, from, to; at < end;) {
+		uint32_t piece = clv_plane_first(p, at), frame;
+		if (clv_plane_hole(p, at, &from, &to)) {
+			add_hole(g, (struct clv_gauge_hole){p->keys[to] - p->keys[from], from});
+			at = to;
+		} else if (piece <= at) {
+			at = p->pieces[piece].end;
+		} else { /* in no frame */
+			frame = clv_rankset_next(&p->frame_starts, at + 1);
+			at = piece < frame ? piece : frame;
+		}
+	}
+}
+
+/* Once there are more that are no more than that are, all that are is listed anew. */
+static void tidy_holes(struct clv_gauges *g)
+{
+	if (g->hole_count <= g->hole_most)
+		return;
+	g->hole_count = 0;
+	add_holes(g, 0, g->state.plane.key_count);
+	g->hole_most = 2 * g->hole_count + HOLES_MIN;
+}
+
+static void changed(struct clv_plane_watch *watch, uint32_t begin, uint32_t end)
+{
+	struct clv_gauges *g = CLV_CONTAINER_OF(watch, struct clv_gauges, watch);
+	add_holes(g, begin ? begin - 1 : 0, end < g->state.plane.key_count ? end + 1 : end);
+}
+
+static uint64_t longest(struct clv_gauges *g)
+{
+	const struct clv_plane *p = &g->state.plane;
+	uint32_t from, to;
+	while (g->hole_count) {
+		const struct clv_gauge_hole *top = &g->holes[0];
+		if (clv_plane_hole(p, top->begin, &from, &to) && from == top->begin &&
+		    p->keys[to] - p->keys[from] == top->size)
+			return top->size;
+		g->holes[0] = g->holes[--g->hole_count];
+		if (g->hole_count)
+			sink_down(g, 0);
+	}
+	return 0;
+}
+
+/* ---- the others ---- */
 
 static void set_live(struct clv_gauges *g, uint32_t block, bool live)
 {
-	struct range r = block_range(g, block);
+	uint64_t size = clv_align_up(clv_min_u64(g->state.blocks[block].size, INT64_MAX), CLV_GRAIN);
 	if (g->live[block] == live)
 		return;
 	g->live[block] = live;
-	g->allocated = live ? g->allocated + (r.end - r.addr) : g->allocated - (r.end - r.addr);
-	if (g->has_segments)
-		set_block(g, r, live ? CLV_RUN_USED : CLV_RUN_FREE);
-}
-
-/* No free range goes from one segment into its neighbour. */
-static void set_wall(struct clv_gauges *g, uint64_t addr)
-{
-	size_t i = clv_segments_from(&g->segments, addr);
-	bool up = i < g->segments.count && (g->segments.at[i].end == addr || g->segments.at[i].addr == addr);
-	clv_free_runs_wall(&g->runs, addr, up);
-}
-
-static bool step_segments(struct clv_gauges *g, const struct clv_event_record *e)
-{
-	struct range r = {e->addr, e->addr + e->size};
-	bool more = e->action == CLV_ACTION_SEGMENT_ALLOC || e->action == CLV_ACTION_SEGMENT_MAP;
-	uint64_t before = stranded_around(g, r);
-	if (!clv_segments_step(&g->segments, e, false))
-		return false;
-	clv_free_runs_set(&g->runs, r.addr, r.end, more ? CLV_RUN_FREE : CLV_RUN_ABSENT);
-	set_wall(g, r.addr);
-	set_wall(g, r.end);
-	g->stranded = g->stranded - before + stranded_around(g, r);
-	return true;
+	g->allocated += live ? size : -size;
 }
 
 static void read_off(struct clv_gauges *g)
 {
-	g->reserved = g->segments.bytes;
-	g->largest_free = g->has_segments ? clv_free_runs_longest(&g->runs) : 0;
+	const struct clv_report_sum *sum = &g->state.plane.sum;
+	if (!g->has_frames)
+		return;
+	tidy_holes(g);
+	g->reserved = sum->held;
+	g->stranded = sum->of[CLV_CAUSE_HARD];
+	g->largest_free = longest(g);
 }
 
-bool clv_gauges_begin(struct clv_gauges *g, const struct clv_history *h)
+bool clv_gauges_begin(struct clv_gauges *g, const struct clv_trace *trace, const struct clv_history *h,
+		      struct clv_error *err)
 {
-	*g = (struct clv_gauges){.h = h};
-	g->made_by = clv_mem_realloc(NULL, h->block_count + 1u, sizeof(*g->made_by));
-	g->live = clv_mem_zalloc(h->block_count + 1u, sizeof(*g->live));
-	if (!g->made_by || !g->live || !find_first_segments(g))
+	*g = (struct clv_gauges){.watch.changed = changed, .hole_most = HOLES_MIN};
+	if (!clv_state_open(&g->state, trace, h, err))
 		return false;
-	if (g->has_segments && (!cut_all(g) || !clv_free_runs_build(&g->runs)))
-		return false;
-	for (size_t i = 0; g->has_segments && i < g->segments.count; i++) {
-		clv_free_runs_set(&g->runs, g->segments.at[i].addr, g->segments.at[i].end, CLV_RUN_FREE);
-		set_wall(g, g->segments.at[i].addr);
-		set_wall(g, g->segments.at[i].end);
+	g->live = clv_mem_zalloc((size_t)h->block_count + 1, sizeof(*g->live));
+	if (!g->live)
+		return clv_error_set(err, "out of host memory");
+	g->has_frames = g->state.basis != CLV_BASIS_EXTENTS;
+	if (g->has_frames) {
+		add_holes(g, 0, g->state.plane.key_count);
+		g->state.plane.watch = &g->watch;
 	}
 	for (uint32_t i = 0; i < h->initial_count; i++)
-		set_live(g, i, true);
+		set_live(g, h->initial[i].block, true);
 	read_off(g);
-	return true;
+	return !g->state.plane.broken || clv_error_set(err, "out of host memory");
 }
 
-bool clv_gauges_step(struct clv_gauges *g, uint32_t i)
+bool clv_gauges_step(struct clv_gauges *g)
 {
-	const struct clv_event_record *e = &g->h->events[i];
-	if (clv_is_segment_action(e->action)) {
-		if (!step_segments(g, e))
-			return false;
-	} else if (e->action == CLV_ACTION_ALLOC && e->block != CLV_NO_BLOCK) {
-		g->made_by[e->block] = i;
-		set_live(g, e->block, true);
-	} else if (e->action == CLV_ACTION_FREE_COMPLETED && e->block != CLV_NO_BLOCK) {
-		set_live(g, e->block, false);
+	uint32_t event = g->state.event;
+	if (!clv_state_step(&g->state))
+		return false;
+	if (g->state.event > event) {
+		const struct clv_event_record *e = &g->state.h->events[event];
+		if (e->block < g->state.h->block_count &&
+		    (e->action == CLV_ACTION_ALLOC || e->action == CLV_ACTION_FREE_COMPLETED))
+			set_live(g, e->block, e->action == CLV_ACTION_ALLOC);
 	}
 	read_off(g);
-	return true;
+	return !g->state.plane.broken;
 }
 
 void clv_gauges_end(struct clv_gauges *g)
 {
-	clv_segments_free(&g->segments);
-	clv_free_runs_free(&g->runs);
-	clv_mem_free(g->made_by);
+	clv_state_close(&g->state);
+	clv_mem_free(g->holes);
 	clv_mem_free(g->live);
-	*g = (struct clv_gauges){0};
+	*g = (struct clv_gauges){.allocated = 0};
 }

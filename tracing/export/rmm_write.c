@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Writes logs of RMM. Such a log holds requests, frees and failures of one device, each with its thread, time of day,
- * address, size and stream; nothing else of a trace. RMM has no word for a free that waits for other streams: the row
+ * address, size and stream; nothing else of a trace. The time of day is that of the recorded process, if its clock was
+ * recorded, in UTC; else times are written as if they counted from midnight. RMM has no word for a free that waits for other streams: the row
  * of a free is written where it is complete. Blocks from before the window are allocated in rows of their own at the
  * top, as RMM's replay expects no free of what was never allocated; frees that nothing explains are left out.
  */
@@ -69,8 +70,21 @@ static void put_row(struct clv_sink *s, const struct row *r)
 	s->len += (size_t)(to - from);
 }
 
+/* To be added to times of the trace: they are of a clock that began anywhere, and one note says what day it was then. */
+static uint64_t clock_offset(const struct clv_trace *t)
+{
+	for (uint32_t d = 0; d < t->history_count; d++)
+		for (uint32_t i = 0; i < t->histories[d].note_count; i++) {
+			const struct clv_note *n = &t->histories[d].notes[i];
+			if (n->kind == CLV_EVENT_PROCESS)
+				return n->b / 1000 - n->time_us; /* may wrap, and comes back */
+		}
+	return 0;
+}
+
 static void write_rows(struct clv_sink *s, const struct clv_trace *t, const struct clv_history *h)
 {
+	const uint64_t offset = clock_offset(t);
 	clv_sink_text(s, "Thread,Time,Action,Pointer,Size,Stream\n");
 	for (uint32_t i = 0; i < h->initial_count; i++) {
 		const struct clv_initial_block *b = &h->initial[i];
@@ -79,14 +93,14 @@ static void write_rows(struct clv_sink *s, const struct clv_trace *t, const stru
 			return;
 		}
 		put_row(s, &(struct row){.action = "allocate",
-					 .time_us = h->event_count ? h->events[0].time_us : 0,
+					 .time_us = offset + (h->event_count ? h->events[0].time_us : 0),
 					 .addr = b->addr,
 					 .size = b->size,
 					 .stream = t->streams[b->stream]});
 	}
 	for (uint32_t i = 0; i < h->event_count && !clv_sink_failed(s); i++) {
 		const struct clv_event_record *e = &h->events[i];
-		struct row r = {.time_us = e->time_us,
+		struct row r = {.time_us = offset + e->time_us,
 				.addr = e->addr,
 				.size = e->size,
 				.stream = t->streams[e->stream],

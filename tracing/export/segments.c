@@ -31,15 +31,6 @@ struct clv_segment_range *clv_segments_find(const struct clv_segments *s, uint64
 	return i && addr < s->at[i - 1].end ? &s->at[i - 1] : NULL;
 }
 
-size_t clv_segments_from(const struct clv_segments *s, uint64_t addr)
-{
-	size_t i = first_above(s, addr);
-	while (i &&
-	       s->at[i - 1].end >= addr) /* of those below only the last one ends there, or two that are neighbours */
-		i--;
-	return i;
-}
-
 static bool insert(struct clv_segments *s, size_t i, struct clv_segment_range r)
 {
 	if (!clv_mem_reserve(&s->at, &s->cap, s->count + 1, sizeof(*s->at)))
@@ -92,7 +83,6 @@ bool clv_segments_add(struct clv_segments *s, struct clv_segment_range r)
 			part.end = clv_min_u64(r.end, s->at[i].addr);
 		if (!add_at(s, i, part))
 			return false;
-		s->bytes += part.end - part.addr;
 		r.addr = part.end;
 	}
 	return true;
@@ -105,7 +95,6 @@ bool clv_segments_cut(struct clv_segments *s, uint64_t addr, uint64_t end)
 		i--;
 	while (i < s->count && s->at[i].addr < end) {
 		struct clv_segment_range rest = s->at[i];
-		s->bytes -= clv_min_u64(end, rest.end) - clv_max_u64(addr, rest.addr);
 		if (rest.addr >= addr && rest.end <= end) {
 			drop(s, i);
 			continue;
@@ -123,24 +112,12 @@ bool clv_segments_cut(struct clv_segments *s, uint64_t addr, uint64_t end)
 	return true;
 }
 
-bool clv_segments_of_state(struct clv_segments *s, const struct clv_history *h)
+bool clv_segments_step(struct clv_segments *s, const struct clv_event_record *e)
 {
-	for (uint32_t i = 0; i < h->segment_count; i++) {
-		const struct clv_segment_record *r = &h->segments[i];
-		struct clv_segment_range range = {r->addr, r->addr + r->size, r->stream, r->expandable};
-		if (!clv_segments_add(s, range))
-			return false;
-	}
-	return true;
-}
-
-bool clv_segments_step(struct clv_segments *s, const struct clv_event_record *e, bool back)
-{
-	if (!clv_is_segment_action(e->action))
+	if (e->action < CLV_ACTION_SEGMENT_ALLOC || e->action > CLV_ACTION_SEGMENT_UNMAP)
 		return true;
-	bool more = e->action == CLV_ACTION_SEGMENT_ALLOC || e->action == CLV_ACTION_SEGMENT_MAP;
-	if (more == back)
+	if (e->action == CLV_ACTION_SEGMENT_FREE || e->action == CLV_ACTION_SEGMENT_UNMAP)
 		return clv_segments_cut(s, e->addr, e->addr + e->size);
-	bool expandable = e->action == CLV_ACTION_SEGMENT_MAP || e->action == CLV_ACTION_SEGMENT_UNMAP;
+	bool expandable = e->action == CLV_ACTION_SEGMENT_MAP;
 	return clv_segments_add(s, (struct clv_segment_range){e->addr, e->addr + e->size, e->stream, expandable});
 }

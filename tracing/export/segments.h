@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * segments: which segments there are at a moment of a history, followed through its events in either direction. Owned
- * by one exporter.
+ * segments: which segments there are at a moment of a history, followed through its events. Owned by one exporter.
  */
 #ifndef CLV_SEGMENTS_H
 #define CLV_SEGMENTS_H
@@ -17,7 +16,6 @@ struct clv_segment_range {
 struct clv_segments {
 	struct clv_segment_range *at; /* sorted; they do not overlap */
 	size_t count, cap;
-	uint64_t bytes; /* of all of them */
 };
 
 void clv_segments_free(struct clv_segments *s);
@@ -25,24 +23,13 @@ void clv_segments_free(struct clv_segments *s);
 /* The segment that contains the address, or NULL. Valid until the next change. */
 struct clv_segment_range *clv_segments_find(const struct clv_segments *s, uint64_t addr);
 
-/* The number of the first segment that ends at or above the address; `count` if there is none. */
-size_t clv_segments_from(const struct clv_segments *s, uint64_t addr);
-
 /* A segment more, where there is none yet. false: out of host memory. */
 bool clv_segments_add(struct clv_segments *s, struct clv_segment_range r);
 
 /* What of a range belongs to segments does no more. false: out of host memory. */
 bool clv_segments_cut(struct clv_segments *s, uint64_t addr, uint64_t end);
 
-/* Those of the history's final state. */
-bool clv_segments_of_state(struct clv_segments *s, const struct clv_history *h);
-
-/* What a SEGMENT_* event does, or if `back` undoes; other events do nothing. */
-bool clv_segments_step(struct clv_segments *s, const struct clv_event_record *e, bool back);
-
-static inline bool clv_is_segment_action(uint8_t action)
-{
-	return action >= CLV_ACTION_SEGMENT_ALLOC && action <= CLV_ACTION_SEGMENT_UNMAP;
-}
+/* What a SEGMENT_* event does; other events do nothing. false: out of host memory. */
+bool clv_segments_step(struct clv_segments *s, const struct clv_event_record *e);
 
 #endif

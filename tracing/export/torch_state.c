@@ -3,6 +3,7 @@
 
 #include "../../src/base/torch_sizes.h"
 #include "../map.h"
+#include "../report/state.h"
 #include "segments.h"
 
 #include <stdlib.h>
@@ -23,6 +24,8 @@ struct maker {
 	size_t outside_count, outside_cap;
 	uint32_t *made_by; /* of each block: its ALLOC event; of the initial ones: unused */
 	uint8_t *states;   /* of each block, as far as the events were read */
+	bool *own;         /* of each block: it has a segment of its own */
+	bool driver;       /* blocks outside get one */
 	struct piece *live;
 	size_t live_count, live_cap;
 };
@@ -58,18 +61,135 @@ static struct piece initial_piece(const struct clv_initial_block *b)
 		.addr = b->addr, .end = end_of(b->addr, b->size), .requested = b->size, .stream = b->stream};
 }
 
-static struct piece event_piece(const struct clv_event_record *e)
+static struct piece event_piece(const struct clv_history *h, uint32_t event)
 {
-	return (struct piece){.addr = e->addr,
-			      .end = end_of(e->addr, e->size),
-			      .requested = e->size,
-			      .stream = e->stream,
-			      .stack = e->stack};
+	const struct clv_event_record *e = &h->events[event];
+	uint64_t slack = h->slack ? h->slack[event] : 0;
+	return (struct piece){
+		.addr = e->addr,
+		.end = end_of(e->addr, e->size + clv_min_u64(slack, INT64_MAX - clv_min_u64(e->size, INT64_MAX))),
+		.requested = e->size,
+		.stream = e->stream,
+		.stack = e->stack};
 }
 
-static bool follow(struct maker *m)
+/* ---- frames ---- */
+
+struct walk {
+	struct clv_plane_watch watch;
+	struct clv_state state;
+	struct clv_torch_state *to;
+	bool no_memory;
+};
+
+/* No device has addresses beyond, and snapshots cannot hold them. */
+static bool is_bounded(const struct clv_report_frame *f)
+{
+	return f->addr <= INT64_MAX && f->size <= INT64_MAX - f->addr;
+}
+
+static void mapped(struct clv_plane_watch *watch, const struct clv_report_frame *f, bool there)
+{
+	struct walk *k = CLV_CONTAINER_OF(watch, struct walk, watch);
+	struct clv_torch_state *s = k->to;
+	if (!is_bounded(f))
+		return;
+	if (!clv_mem_reserve(&s->mappings, &s->mapping_cap, s->mapping_count + 1, sizeof(*s->mappings))) {
+		k->no_memory = true;
+		return;
+	}
+	const struct clv_note *n = &k->state.h->notes[k->state.note];
+	s->mappings[s->mapping_count++] = (struct clv_torch_mapping){.addr = f->addr,
+								     .size = f->size,
+								     .time_us = n->time_us,
+								     .before = n->event,
+								     .stream = CLV_NO_STREAM,
+								     .stack = n->stack,
+								     .there = there,
+								     .expandable = f->expandable};
+}
+
+/* Frames that were there before the first note are segments from the beginning on; the others are mappings. */
+static bool find_frames(struct maker *m, struct clv_torch_state *s, const struct clv_trace *trace)
+{
+	struct walk k = {.watch.mapped = mapped, .to = s};
+	struct clv_plane *p = &k.state.plane;
+	enum clv_report_basis basis = clv_state_basis(m->h);
+	if (basis != CLV_BASIS_FRAMES && basis != CLV_BASIS_DRIVER)
+		return true;
+	m->driver = basis == CLV_BASIS_DRIVER;
+	bool ok = clv_state_open(&k.state, trace, m->h, NULL);
+	for (uint32_t f = CLV_RANK_NONE; ok && (f = clv_plane_frame_next(p, f)) != CLV_RANK_NONE;) {
+		const struct clv_report_frame *r = &p->records[f];
+		struct clv_segment_range range = {r->addr, r->addr + r->size, CLV_NO_STREAM, r->expandable};
+		ok = !is_bounded(r) || clv_segments_add(&m->segments, range);
+	}
+	p->watch = &k.watch;
+	while (ok && clv_state_step(&k.state))
+		;
+	ok = ok && !p->broken && !k.no_memory;
+	clv_state_close(&k.state);
+	return ok;
+}
+
+static bool apply_mapping(struct maker *m, const struct clv_torch_mapping *k)
+{
+	struct clv_segment_range range = {k->addr, k->addr + k->size, k->stream, k->expandable};
+	return k->there ? clv_segments_add(&m->segments, range) : clv_segments_cut(&m->segments, range.addr, range.end);
+}
+
+static bool add_mapping(struct clv_torch_state *s, struct clv_torch_mapping k)
+{
+	if (!clv_mem_reserve(&s->mappings, &s->mapping_cap, s->mapping_count + 1, sizeof(*s->mappings)))
+		return false;
+	s->mappings[s->mapping_count++] = k;
+	return true;
+}
+
+/* The segment of a block's own comes or goes at an event. */
+static bool set_own(struct maker *m, struct clv_torch_state *s, uint32_t block, uint32_t event, bool there)
+{
+	const struct clv_event_record *e = &m->h->events[event];
+	struct piece p = event_piece(m->h, m->made_by[block]);
+	struct clv_torch_mapping k = {.addr = p.addr,
+				      .size = p.end - p.addr,
+				      .time_us = e->time_us,
+				      .before = there ? event : event + 1,
+				      .stream = p.stream,
+				      .stack = there ? e->stack : CLV_NO_STACK,
+				      .there = there};
+	m->own[block] = there;
+	return apply_mapping(m, &k) && add_mapping(s, k);
+}
+
+static bool touches_segment(const struct maker *m, struct piece p)
+{
+	return clv_segments_find(&m->segments, p.addr) || clv_segments_find(&m->segments, p.end - 1);
+}
+
+static bool begin_block(struct maker *m, struct clv_torch_state *s, uint32_t event)
+{
+	struct piece p = event_piece(m->h, event);
+	uint32_t block = m->h->events[event].block;
+	m->made_by[block] = event;
+	m->states[block] = CLV_BLOCK_ACTIVE;
+	if (m->driver && p.end > p.addr && !touches_segment(m, p))
+		return set_own(m, s, block, event, true);
+	return note_outside(m, p);
+}
+
+static bool end_block(struct maker *m, struct clv_torch_state *s, uint32_t event)
+{
+	const struct clv_event_record *e = &m->h->events[event];
+	m->states[e->block] = e->action == CLV_ACTION_FREE_REQUESTED ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE;
+	return e->action != CLV_ACTION_FREE_COMPLETED || !m->own[e->block] || set_own(m, s, e->block, event, false);
+}
+
+/* Puts what the notes told in one list with what follows from the events. */
+static bool follow(struct maker *m, struct clv_torch_state *s, const struct clv_torch_mapping *noted, size_t count)
 {
 	const struct clv_history *h = m->h;
+	size_t next = 0;
 	for (uint32_t i = 0; i < h->initial_count; i++) {
 		m->states[i] = CLV_BLOCK_ACTIVE;
 		if (!note_outside(m, initial_piece(&h->initial[i])))
@@ -77,20 +197,19 @@ static bool follow(struct maker *m)
 	}
 	for (uint32_t i = 0; i < h->event_count; i++) {
 		const struct clv_event_record *e = &h->events[i];
-		if (!clv_segments_step(&m->segments, e, false))
+		for (; next < count && noted[next].before <= i; next++)
+			if (!apply_mapping(m, &noted[next]) || !add_mapping(s, noted[next]))
+				return false;
+		if (!clv_segments_step(&m->segments, e))
 			return false;
 		if (e->block == CLV_NO_BLOCK)
 			continue;
-		if (e->action == CLV_ACTION_ALLOC) {
-			m->made_by[e->block] = i;
-			m->states[e->block] = CLV_BLOCK_ACTIVE;
-			if (!note_outside(m, event_piece(e)))
-				return false;
-		} else {
-			m->states[e->block] =
-				e->action == CLV_ACTION_FREE_REQUESTED ? CLV_BLOCK_PENDING_FREE : CLV_BLOCK_INACTIVE;
-		}
+		if (!(e->action == CLV_ACTION_ALLOC ? begin_block(m, s, i) : end_block(m, s, i)))
+			return false;
 	}
+	for (; next < count; next++)
+		if (!apply_mapping(m, &noted[next]) || !add_mapping(s, noted[next]))
+			return false;
 	return true;
 }
 
@@ -125,8 +244,8 @@ static bool collect_live(struct maker *m)
 	for (uint32_t b = 0; b < m->h->block_count; b++) {
 		if (m->states[b] == CLV_BLOCK_INACTIVE)
 			continue;
-		struct piece p = b < m->h->initial_count ? initial_piece(&m->h->initial[b])
-							 : event_piece(&m->h->events[m->made_by[b]]);
+		struct piece p =
+			b < m->h->initial_count ? initial_piece(&m->h->initial[b]) : event_piece(m->h, m->made_by[b]);
 		p.state = m->states[b];
 		if (!clv_mem_reserve(&m->live, &m->live_cap, m->live_count + 1, sizeof(*m->live)))
 			return false;
@@ -184,13 +303,21 @@ static bool fill(struct maker *m, struct clv_torch_state *s)
 	return true;
 }
 
-bool clv_torch_state_make(struct clv_torch_state *s, const struct clv_history *h)
+bool clv_torch_state_make(struct clv_torch_state *s, const struct clv_trace *trace, const struct clv_history *h)
 {
 	struct maker m = {.h = h};
 	*s = (struct clv_torch_state){0};
 	m.made_by = clv_mem_realloc(NULL, h->block_count + 1u, sizeof(*m.made_by));
 	m.states = clv_mem_zalloc(h->block_count + 1u, sizeof(*m.states));
-	bool ok = m.made_by && m.states && follow(&m) && add_outside(&m) && collect_live(&m) && fill(&m, s);
+	m.own = clv_mem_zalloc(h->block_count + 1u, sizeof(*m.own));
+	bool ok = m.made_by && m.states && m.own && find_frames(&m, s, trace);
+	struct clv_torch_mapping *noted = s->mappings;
+	size_t count = s->mapping_count;
+	s->mappings = NULL;
+	s->mapping_count = s->mapping_cap = 0;
+	ok = ok && follow(&m, s, noted, count) && add_outside(&m) && collect_live(&m) && fill(&m, s);
+	clv_mem_free(noted);
+	clv_mem_free(m.own);
 	clv_segments_free(&m.segments);
 	clv_map_free(&m.outside_index);
 	clv_mem_free(m.outside);
@@ -206,5 +333,6 @@ void clv_torch_state_free(struct clv_torch_state *s)
 {
 	clv_mem_free(s->segments);
 	clv_mem_free(s->blocks);
+	clv_mem_free(s->mappings);
 	*s = (struct clv_torch_state){0};
 }

@@ -6,10 +6,12 @@
  * state and stop at what contradicts it:
  *
  *   - a history without a final state gets one (torch_state.h);
+ *   - frames that a recording's notes tell of become segment_map and segment_unmap at that moment, what the driver gave
+ *     segment_alloc and segment_free; they are of stream 0, since Cleave's frames serve every stream;
  *   - a free_completed without its free_requested, as in logs of RMM, gets one, and so does the other way round a free
  *     whose completion was left out of the recording.
  *
- * User marks and phases become external_annotations; other notes, threads, and actions' names that this version does
+ * User marks and phases become external_annotations; the rest of the notes, threads, and actions' names that this version does
  * not know are not held by the format. The settings that say nothing about placement are left out.
  */
 #include "export.h"
@@ -38,9 +40,10 @@ struct writer {
 	const struct clv_trace *trace;
 	uint32_t keys[CLV_S_COUNT]; /* numbers in the memo, here and below; CLV_PW_NO_MEMO: not written yet */
 	uint32_t *strings, *stacks;
-	uint32_t *frames;           /* by the first place of an equal frame in the trace */
-	struct clv_map frame_index; /* hash of a frame to its first place */
-	uint8_t *pending;           /* of each block of the history that is written: its free was requested */
+	uint32_t *frames;               /* by the first place of an equal frame in the trace */
+	struct clv_map frame_index;     /* hash of a frame to its first place */
+	struct clv_torch_state *states; /* of each history: made up, or empty */
+	uint8_t *pending;               /* of each block of the history that is written: its free was requested */
 };
 
 static bool no_memory(struct writer *w)
@@ -80,7 +83,7 @@ static void put_text(struct writer *w, enum clv_snapshot_string key, enum clv_sn
 static void put_stream(struct writer *w, uint32_t stream)
 {
 	put_string(w, CLV_S_STREAM);
-	clv_pw_int(&w->p, (int64_t)w->trace->streams[stream]);
+	clv_pw_int(&w->p, stream == CLV_NO_STREAM ? 0 : (int64_t)w->trace->streams[stream]);
 }
 
 /* The first place in the trace of a frame like number f; UINT32_MAX: out of host memory. */
@@ -193,19 +196,14 @@ static void put_segment(struct writer *w, int device, const struct clv_segment_r
 	clv_pw_dict_end(&w->p);
 }
 
-static void put_made_state(struct writer *w, const struct clv_history *h, struct clv_pickle_list *list)
+static void put_made_state(struct writer *w, const struct clv_history *h, const struct clv_torch_state *state,
+			   struct clv_pickle_list *list)
 {
 	static const struct clv_pool_id no_pool = {0, 0};
-	struct clv_torch_state state;
-	if (!clv_torch_state_make(&state, h)) {
-		no_memory(w);
-		return;
-	}
-	for (uint32_t i = 0; i < state.segment_count && !clv_sink_failed(&w->p.sink); i++) {
+	for (uint32_t i = 0; i < state->segment_count && !clv_sink_failed(&w->p.sink); i++) {
 		clv_pw_list_item(&w->p, list);
-		put_segment(w, h->device, &state.segments[i], state.blocks, &no_pool);
+		put_segment(w, h->device, &state->segments[i], state->blocks, &no_pool);
 	}
-	clv_torch_state_free(&state);
 }
 
 static void put_segments(struct writer *w)
@@ -216,7 +214,9 @@ static void put_segments(struct writer *w)
 	for (uint32_t d = 0; d < w->trace->history_count; d++) {
 		const struct clv_history *h = &w->trace->histories[d];
 		if (!h->has_state) {
-			put_made_state(w, h, &list);
+			if (!clv_torch_state_make(&w->states[d], w->trace, h))
+				no_memory(w);
+			put_made_state(w, h, &w->states[d], &list);
 			continue;
 		}
 		for (uint32_t i = 0; i < h->segment_count && !clv_sink_failed(&w->p.sink); i++) {
@@ -250,26 +250,46 @@ static void put_event(struct writer *w, struct clv_pickle_list *list, const stru
 	clv_pw_dict_end(&w->p);
 }
 
-static void put_events(struct writer *w, const struct clv_history *h)
+/* A frame that came or went, in the words of PyTorch's segments. */
+static void put_mapping(struct writer *w, struct clv_pickle_list *list, const struct clv_torch_mapping *k)
+{
+	enum clv_action action = k->expandable ? k->there ? CLV_ACTION_SEGMENT_MAP : CLV_ACTION_SEGMENT_UNMAP
+				 : k->there    ? CLV_ACTION_SEGMENT_ALLOC
+					       : CLV_ACTION_SEGMENT_FREE;
+	const struct clv_event_record e = {
+		.time_us = k->time_us, .addr = k->addr, .size = k->size, .stream = k->stream, .stack = k->stack};
+	put_event(w, list, &e, (uint8_t)action, true);
+}
+
+static void put_recorded(struct writer *w, struct clv_pickle_list *list, const struct clv_event_record *e)
+{
+	bool known = e->block != CLV_NO_BLOCK;
+	if (e->action == CLV_ACTION_FREE_COMPLETED && e->flags & CLV_EVENT_IMPLIED) {
+		put_event(w, list, e, CLV_ACTION_FREE_REQUESTED, false);
+		put_event(w, list, e, CLV_ACTION_FREE_COMPLETED, true);
+		return;
+	}
+	if (e->action == CLV_ACTION_FREE_COMPLETED && known && !w->pending[e->block])
+		put_event(w, list, e, CLV_ACTION_FREE_REQUESTED, true);
+	if (e->action == CLV_ACTION_FREE_REQUESTED && known)
+		w->pending[e->block] = 1;
+	put_event(w, list, e, e->action, false);
+}
+
+static void put_events(struct writer *w, const struct clv_history *h, const struct clv_torch_state *state)
 {
 	struct clv_pickle_list list;
+	size_t next = 0;
 	clv_pw_list_begin(&w->p, &list);
 	w->pending = clv_mem_zalloc(h->block_count + 1u, sizeof(*w->pending));
 	if (!w->pending)
 		no_memory(w);
-	for (uint32_t i = 0; i < h->event_count && !clv_sink_failed(&w->p.sink); i++) {
-		const struct clv_event_record *e = &h->events[i];
-		bool known = e->block != CLV_NO_BLOCK;
-		if (e->action == CLV_ACTION_FREE_COMPLETED && e->flags & CLV_EVENT_IMPLIED) {
-			put_event(w, &list, e, CLV_ACTION_FREE_REQUESTED, false);
-			put_event(w, &list, e, CLV_ACTION_FREE_COMPLETED, true);
-			continue;
-		}
-		if (e->action == CLV_ACTION_FREE_COMPLETED && known && !w->pending[e->block])
-			put_event(w, &list, e, CLV_ACTION_FREE_REQUESTED, true);
-		if (e->action == CLV_ACTION_FREE_REQUESTED && known)
-			w->pending[e->block] = 1;
-		put_event(w, &list, e, e->action, false);
+	for (uint32_t i = 0; i <= h->event_count && !clv_sink_failed(&w->p.sink); i++) {
+		for (; next < state->mapping_count && (i == h->event_count || state->mappings[next].before <= i);
+		     next++)
+			put_mapping(w, &list, &state->mappings[next]);
+		if (i < h->event_count)
+			put_recorded(w, &list, &h->events[i]);
 	}
 	clv_mem_free(w->pending);
 	clv_pw_list_end(&w->p, &list);
@@ -290,7 +310,7 @@ static void put_traces(struct writer *w)
 			clv_pw_list_end(&w->p, &none);
 		}
 		clv_pw_list_item(&w->p, &list);
-		put_events(w, h);
+		put_events(w, h, &w->states[d]);
 		next++;
 	}
 	clv_pw_list_end(&w->p, &list);
@@ -422,10 +442,14 @@ bool clv_export_torch(const struct clv_trace *trace, const char *path, struct cl
 	w.strings = no_numbers(trace->string_count);
 	w.stacks = no_numbers(trace->stack_count);
 	w.frames = no_numbers(trace->stack_frame_count);
-	if (w.strings && w.stacks && w.frames)
+	w.states = clv_mem_zalloc(trace->history_count + 1u, sizeof(*w.states));
+	if (w.strings && w.stacks && w.frames && w.states)
 		put_snapshot(&w);
 	else
 		no_memory(&w);
+	for (uint32_t d = 0; w.states && d < trace->history_count; d++)
+		clv_torch_state_free(&w.states[d]);
+	clv_mem_free(w.states);
 	clv_mem_free(w.strings);
 	clv_mem_free(w.stacks);
 	clv_mem_free(w.frames);

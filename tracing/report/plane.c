@@ -136,6 +136,21 @@ static void weigh_piece(struct clv_plane *p, uint32_t begin, uint32_t end, const
 	p->sum.held += in ? outside : -outside;
 }
 
+/* ---- who is told ---- */
+
+static void tell_changed(const struct clv_plane *p, uint32_t begin, uint32_t end)
+{
+	if (p->watch && p->watch->changed)
+		p->watch->changed(p->watch, begin, end);
+}
+
+static void tell_mapped(const struct clv_plane *p, uint32_t frame, bool there)
+{
+	if (p->watch && p->watch->mapped)
+		p->watch->mapped(p->watch, &p->records[frame], there);
+	tell_changed(p, p->frames[frame].begin, p->frames[frame].end);
+}
+
 /* ---- pieces ---- */
 
 uint32_t clv_plane_first(const struct clv_plane *p, uint32_t rank)
@@ -163,6 +178,7 @@ void clv_plane_take(struct clv_plane *p, uint32_t begin, uint32_t end, unsigned 
 			p->pieces[to] = piece;
 			clv_rankset_add(&p->starts, to);
 		}
+		tell_changed(p, from, to);
 	}
 }
 
@@ -176,6 +192,7 @@ void clv_plane_put(struct clv_plane *p, uint32_t begin, uint32_t end, enum clv_p
 	p->pieces[begin] = piece;
 	clv_rankset_add(&p->starts, begin);
 	weigh_piece(p, begin, end, &piece, true);
+	tell_changed(p, begin, end);
 }
 
 bool clv_plane_hole(const struct clv_plane *p, uint32_t rank, uint32_t *begin, uint32_t *end)
@@ -263,6 +280,7 @@ static void unmap_frame(struct clv_plane *p, uint32_t frame, uint32_t when)
 	p->mapped_frames--;
 	draw_border(p, f->begin);
 	draw_border(p, f->end);
+	tell_mapped(p, frame, false);
 }
 
 void clv_plane_unmap(struct clv_plane *p, uint32_t begin, uint32_t end, uint32_t when)
@@ -299,6 +317,7 @@ void clv_plane_map(struct clv_plane *p, const struct clv_report_frame *record)
 	p->mapped_frames++;
 	draw_border(p, begin);
 	draw_border(p, end);
+	tell_mapped(p, frame, true);
 }
 
 void clv_plane_unmapped(struct clv_plane *p, uint64_t add, uint64_t subtract)

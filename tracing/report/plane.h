@@ -36,6 +36,14 @@ struct clv_plane_frame {
 	uint64_t occupied;   /* of these, live, internal or held back */
 };
 
+/* Is told of each change once it is made, and changes nothing itself; what is NULL is not told. */
+struct clv_plane_watch {
+	/* A frame was mapped, or with `there` false is gone. */
+	void (*mapped)(struct clv_plane_watch *watch, const struct clv_report_frame *frame, bool there);
+	/* What is free between two ranks may have changed, and so may the free ranges on both sides of them. */
+	void (*changed)(struct clv_plane_watch *watch, uint32_t begin, uint32_t end);
+};
+
 struct clv_plane {
 	uint64_t *keys; /* ascending */
 	uint32_t key_count;
@@ -57,7 +65,8 @@ struct clv_plane {
 		unmapped; /* bytes of frames that are mapped nowhere; its owner adds and subtracts by clv_plane_unmapped() */
 	uint64_t mapped_frames;
 	struct clv_report_sum sum;
-	bool broken; /* host memory ran out: it can only be freed */
+	struct clv_plane_watch *watch; /* its owner's, or NULL */
+	bool broken;                   /* host memory ran out: it can only be freed */
 };
 
 /* First all keys are added to a plane of zeros, then it is made ready; nothing else is called before. */

@@ -673,31 +673,32 @@ void clv_state_rewind(struct clv_state *s)
 	start(s);
 }
 
-static enum clv_report_basis basis_of(struct clv_state *s)
+static bool has_note(const struct clv_history *h, enum clv_event first, enum clv_event last)
 {
-	const struct clv_history *h = s->h;
-	bool frames = false, driver = false;
-	for (uint32_t i = 0; i < h->note_count; i++) {
-		uint16_t kind = h->notes[i].kind;
-		frames |= kind >= CLV_EVENT_FRAME_CREATE && kind <= CLV_EVENT_FRAME_UNMAP;
-		driver |= kind == CLV_EVENT_DRIVER_ALLOC;
-		s->has_ready |= kind == CLV_EVENT_READY;
-	}
-	if (frames)
+	for (uint32_t i = 0; i < h->note_count; i++)
+		if (h->notes[i].kind >= first && h->notes[i].kind <= last)
+			return true;
+	return false;
+}
+
+enum clv_report_basis clv_state_basis(const struct clv_history *h)
+{
+	if (has_note(h, CLV_EVENT_FRAME_CREATE, CLV_EVENT_FRAME_UNMAP))
 		return CLV_BASIS_FRAMES;
 	if (h->segment_count)
 		return CLV_BASIS_SEGMENTS;
 	for (uint32_t i = 0; i < h->event_count; i++)
 		if (h->events[i].action == CLV_ACTION_SEGMENT_ALLOC || h->events[i].action == CLV_ACTION_SEGMENT_MAP)
 			return CLV_BASIS_SEGMENTS;
-	return driver ? CLV_BASIS_DRIVER : CLV_BASIS_EXTENTS;
+	return has_note(h, CLV_EVENT_DRIVER_ALLOC, CLV_EVENT_DRIVER_ALLOC) ? CLV_BASIS_DRIVER : CLV_BASIS_EXTENTS;
 }
 
 bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history,
 		    struct clv_error *err)
 {
 	*s = (struct clv_state){.trace = trace, .h = history};
-	s->basis = basis_of(s);
+	s->basis = clv_state_basis(history);
+	s->has_ready = has_note(history, CLV_EVENT_READY, CLV_EVENT_READY);
 	s->driver_is_live = s->basis == CLV_BASIS_DRIVER && !history->alloc_count;
 	s->given_known = s->basis == CLV_BASIS_SEGMENTS
 				 ? trace->torch.present || !history->event_count

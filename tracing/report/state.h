@@ -42,6 +42,9 @@ struct clv_state {
 	size_t physical_count, physical_cap;
 };
 
+/* What a walk over it goes by. */
+enum clv_report_basis clv_state_basis(const struct clv_history *h);
+
 /* Before the first step. False with an error: out of host memory. Close it in any case. */
 bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const struct clv_history *history,
 		    struct clv_error *err);
