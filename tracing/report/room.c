@@ -11,8 +11,8 @@ struct look {
 	uint64_t hole; /* bytes up to here */
 	bool usable;   /* by the request: so is the run that the hole lies in */
 	bool grows;    /* this run can, being expandable */
-	bool growing,
-		grown; /* the last run can grow behind its end, at `end`, where a hole of `tail` bytes is; one has */
+	/* of expandable segments: one has grown for the request; else the last run can, behind the hole of `tail` bytes at its end */
+	bool grown, growing;
 	uint64_t tail, end;
 };
 

@@ -187,8 +187,7 @@ static void reserve_candidates(struct whatif *w, const char *settings)
 			->role = BESIDE_PLAIN;
 		snprintf(policy + strlen(policy), sizeof(policy) - strlen(policy), "+class");
 		add(w, policy,
-		    "`cleave run` with CLEAVE_CONF=%s, which keeps room for %" PRIu64
-		    " blocks of more than half of %s up to %s",
+		    "`cleave run` with CLEAVE_CONF=%s, which keeps room for %" PRIu64 " blocks from half of %s to %s",
 		    policy + strlen("cleave:"), group->blocks, size, size)
 			->role = BESIDE_PLAIN;
 		return;
