@@ -22,6 +22,8 @@ struct rig {
 /* Every step is so much later than the one before. */
 #define RIG_STEP_US 1000000u
 
+#define RIG_BASE ((uint64_t)1 << 40) /* an address */
+
 static inline struct rig rig_open(void)
 {
 	struct rig r = {.trace = clv_mem_zalloc(1, sizeof(*r.trace)), .now_us = 1000 * (uint64_t)RIG_STEP_US};
@@ -166,5 +168,30 @@ static inline void rig_assert_sum(const struct clv_report_sum *s, const uint64_t
 }
 
 #define RIG_ASSERT_SUM(sum, ...) rig_assert_sum((sum), &(const uint64_t[CLV_CAUSE_COUNT]){__VA_ARGS__})
+
+static inline const struct clv_report_group *rig_group_of(const struct clv_report_moment *m, uint32_t stack)
+{
+	for (uint32_t g = 0; g < m->groups_kept; g++)
+		if (m->groups[g].stack == stack)
+			return &m->groups[g];
+	ck_abort_msg("no group of stack %u", stack);
+	return NULL;
+}
+
+static inline void rig_segment(struct rig *r, uint64_t addr, uint64_t size)
+{
+	rig_event(r, CLV_ACTION_SEGMENT_ALLOC, addr, size, 0, CLV_NO_STACK);
+}
+
+/* Three segments of 40 MiB: one pinned by A alone, one by A and B, one by B alone. */
+static inline void rig_pinned_pattern(struct rig *r, uint32_t a, uint32_t b)
+{
+	for (uint64_t i = 0; i < 3; i++)
+		rig_segment(r, RIG_BASE + i * 100 * CLV_MIB, 40 * CLV_MIB);
+	rig_alloc(r, RIG_BASE, 4 * CLV_MIB, a);                  /* leaves 36 */
+	rig_alloc(r, RIG_BASE + 100 * CLV_MIB, 10 * CLV_MIB, a); /* leaves 30, */
+	rig_alloc(r, RIG_BASE + 110 * CLV_MIB, 6 * CLV_MIB, b);  /* and then 24 */
+	rig_alloc(r, RIG_BASE + 200 * CLV_MIB, 32 * CLV_MIB, b); /* leaves 8 */
+}
 
 #endif

@@ -133,6 +133,11 @@ START_TEST(a_table_for_people)
 		strstr(r.out, "At the peak 8.57 GiB were held, 1.41 times the most that was live (6.06 GiB)"));
 	ck_assert_ptr_nonnull(strstr(r.out, "who pins it"));
 	ck_assert_ptr_nonnull(strstr(r.out, "largest hole"));
+	/* the words are those of the texts, explained once below; what never was there has no column */
+	ck_assert_ptr_nonnull(strstr(r.out, "\nfree whole   in segments or frames that nobody uses"));
+	ck_assert_ptr_nonnull(strstr(r.out, "\nand then     what more"));
+	ck_assert_ptr_nonnull(strstr(r.out, "stranded  free whole  largest hole"));
+	ck_assert_ptr_null(strstr(r.out, "e-06"));
 	size_t longest = 0;
 	for (const char *line = r.out; *line; line += strcspn(line, "\n") + 1)
 		longest = strcspn(line, "\n") > longest ? strcspn(line, "\n") : longest;
@@ -192,6 +197,22 @@ START_TEST(ranks_side_by_side)
 	json_decref(doc);
 	struct cli_result r = cli_run("report", "--no-trials", first, second, NULL);
 	ck_assert(strstr(r.out, "fuzz_capped") < strstr(r.out, "pools"));
+
+	/* a rank that recorded nothing is named */
+	static struct pickle p;
+	pickle_begin(&p);
+	pickle_text(&p, "device_traces");
+	list_begin(&p);
+	list_end(&p);
+	pickle_text(&p, "segments");
+	list_begin(&p);
+	list_end(&p);
+	pickle_settings(&p, "", -1);
+	pickle_end(&p);
+	r = cli_run("report", "--no-trials", cli_file("nothing.pkl", p.data, p.size), first, NULL);
+	ck_assert_int_eq(r.status, 0);
+	ck_assert_msg(strstr(r.err, "nothing.pkl: holds neither a history nor a state; left out"), "%s", r.err);
+	ck_assert_ptr_nonnull(strstr(r.out, "pools"));
 }
 END_TEST
 

@@ -5,42 +5,20 @@
 #include "check_main.h"
 #include "report_rig.h"
 
+#include "../tracing/report/report_json.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 #define M CLV_MIB
-#define BASE ((uint64_t)1 << 40)
-
-static const struct clv_report_group *group_of(const struct clv_report_moment *m, uint32_t stack)
-{
-	for (uint32_t g = 0; g < m->groups_kept; g++)
-		if (m->groups[g].stack == stack)
-			return &m->groups[g];
-	ck_abort_msg("no group of stack %u", stack);
-	return NULL;
-}
-
-static void segment(struct rig *r, uint64_t addr, uint64_t size)
-{
-	rig_event(r, CLV_ACTION_SEGMENT_ALLOC, addr, size, 0, CLV_NO_STACK);
-}
-
-/* Three segments of 40 MiB: one pinned by A alone, one by A and B, one by B alone. */
-static void pinned_pattern(struct rig *r, uint32_t a, uint32_t b)
-{
-	for (uint64_t i = 0; i < 3; i++)
-		segment(r, BASE + i * 100 * M, 40 * M);
-	rig_alloc(r, BASE, 4 * M, a);            /* leaves 36 */
-	rig_alloc(r, BASE + 100 * M, 10 * M, a); /* leaves 30, */
-	rig_alloc(r, BASE + 110 * M, 6 * M, b);  /* and then 24 */
-	rig_alloc(r, BASE + 200 * M, 32 * M, b); /* leaves 8 */
-}
+#define BASE RIG_BASE
 
 START_TEST(who_pins_what)
 {
 	struct rig r = rig_open();
 	rig_settings(&r, "");
 	uint32_t a = rig_stack(&r, 0, "/app/a.py", 10, "make_a"), b = rig_stack(&r, 0, "/app/b.py", 20, "make_b");
-	pinned_pattern(&r, a, b);
+	rig_pinned_pattern(&r, a, b);
 	struct clv_report *report = rig_report(&r, NULL);
 	const struct clv_report_device *d = &report->devices[0];
 	ck_assert_int_eq(d->basis, CLV_BASIS_SEGMENTS);
@@ -99,7 +77,7 @@ START_TEST(only_the_top_is_kept)
 {
 	struct rig r = rig_open();
 	rig_settings(&r, "");
-	pinned_pattern(&r, 0, 0); /* without stacks blocks are told by size: 4, 10, 6 and 32 MiB */
+	rig_pinned_pattern(&r, 0, 0); /* without stacks blocks are told by size: 4, 10, 6 and 32 MiB */
 	struct clv_report *report = rig_report(&r, &(struct clv_report_options){.top = 1});
 	const struct clv_report_moment *m = rig_moment(report, CLV_MOMENT_PEAK_LIVE);
 	ck_assert_uint_eq(m->group_count, 4);
@@ -115,7 +93,7 @@ START_TEST(a_free_waits_for_its_streams)
 {
 	struct rig r = rig_open();
 	rig_settings(&r, "");
-	segment(&r, BASE, 40 * M);
+	rig_segment(&r, BASE, 40 * M);
 	rig_alloc(&r, BASE, 30 * M, 0);
 	rig_alloc(&r, BASE + 30 * M, 8 * M, 0);
 	rig_event(&r, CLV_ACTION_FREE_REQUESTED, BASE, 30 * M, 0, 0);
@@ -145,9 +123,9 @@ START_TEST(what_is_not_split_off_is_internal)
 {
 	struct rig r = rig_open();
 	rig_settings(&r, "");
-	segment(&r, BASE, 20 * M);
+	rig_segment(&r, BASE, 20 * M);
 	rig_alloc(&r, BASE, 19 * M + 300, 0); /* less than 1 MiB is left, which stays with it */
-	segment(&r, BASE + 100 * M, 2 * M);
+	rig_segment(&r, BASE + 100 * M, 2 * M);
 	rig_alloc(&r, BASE + 100 * M, M, 0); /* in the small pool all but less than 512 B is split off */
 	struct clv_report *report = rig_report(&r, NULL);
 	const struct clv_report_device *d = &report->devices[0];
@@ -314,157 +292,6 @@ START_TEST(the_driver_alone)
 }
 END_TEST
 
-/* 100 MiB may be held, 60 + 20 + 20 are, and 40 are asked for: 30 are free beside 30 live ones. */
-static void failing(struct rig *r, uint32_t a, uint32_t b)
-{
-	rig_settings(r, "");
-	r->trace->torch.has_probe = true;
-	r->trace->torch.cap_mib = 100;
-	r->trace->torch.total_bytes = 1000 * M;
-	segment(r, BASE, 60 * M);
-	rig_alloc(r, BASE, 30 * M, a);
-	segment(r, BASE + 100 * M, 20 * M);
-	rig_alloc(r, BASE + 100 * M, 4 * M, b);
-	segment(r, BASE + 200 * M, 20 * M);
-	rig_alloc(r, BASE + 200 * M, 5 * M, b);
-	rig_event(r, CLV_ACTION_OOM, 900 * M, 40 * M, 0, 0);
-	rig_free(r, BASE, 30 * M);
-	rig_event(r, CLV_ACTION_OOM, 900 * M, 90 * M, 0, a);
-	rig_event(r, CLV_ACTION_OOM, 900 * M, 90 * M, 0, a);
-}
-
-START_TEST(why_a_request_failed)
-{
-	struct rig r = rig_open();
-	uint32_t a = rig_stack(&r, 0, "/app/a.py", 10, "make_a"), b = rig_stack(&r, 0, "/app/b.py", 20, "make_b");
-	failing(&r, a, b);
-	struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
-	const struct clv_report_device *d = &report->devices[0];
-	const struct clv_report_moment *m = rig_moment(report, CLV_MOMENT_FAILURE);
-	const struct clv_report_failure *f = &m->failure;
-	ck_assert_uint_eq(d->failures, 3);
-	ck_assert_uint_eq(d->failures_untold, 1);
-	ck_assert_uint_eq(d->limit, 100 * M);
-	ck_assert_uint_eq(d->worst, (uint32_t)(m - d->moments));
-	ck_assert_uint_eq(f->asked, 40 * M);
-	ck_assert_uint_eq(f->needed, 40 * M);
-	ck_assert_uint_eq(f->device_free, 900 * M);
-	ck_assert_uint_eq(f->limit, 100 * M);
-	ck_assert_uint_eq(f->usable_free, (30 + 16 + 15) * M);
-	ck_assert_uint_eq(f->largest_usable, 30 * M);
-	ck_assert_uint_eq(f->foreign_free, 0);
-	/* without A its segment serves it; without B two segments of 20 MiB go back, and 40 are allowed then */
-	ck_assert_int_eq(group_of(m, a)->would_serve, 1);
-	ck_assert_int_eq(group_of(m, b)->would_serve, 1);
-	ck_assert_ptr_nonnull(strstr(f->text, "A request of 40.0 MiB failed"));
-	ck_assert_ptr_nonnull(strstr(f->text, "61.0 MiB are stranded"));
-	ck_assert_ptr_nonnull(strstr(f->text, "the limit of 100.0 MiB left 0 B"));
-	ck_assert_ptr_nonnull(strstr(f->text, "b.py:20 make_b"));
-
-	/* 90 MiB and what is live do not fit in 100: nothing helps, and that is what is said */
-	m = &d->moments[d->moment_count - 1];
-	ck_assert_int_eq(m->kind, CLV_MOMENT_FAILURE);
-	ck_assert_uint_eq(m->failure.repeats, 1);
-	ck_assert_ptr_nonnull(strstr(m->failure.text, "a.py:10 make_a"));
-	ck_assert_ptr_nonnull(strstr(m->failure.text, "1 more like it"));
-	rig_close(&r, report);
-}
-END_TEST
-
-START_TEST(what_no_allocator_could_serve)
-{
-	struct rig r = rig_open();
-	rig_settings(&r, "expandable_segments:True");
-	r.trace->torch.has_probe = true;
-	r.trace->torch.cap_mib = 100;
-	r.trace->torch.total_bytes = 1000 * M;
-	rig_event(&r, CLV_ACTION_SEGMENT_MAP, BASE, 80 * M, 0, 0);
-	rig_alloc(&r, BASE, 80 * M, 0);
-	rig_event(&r, CLV_ACTION_OOM, 900 * M, 40 * M, 0, 0);
-	struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
-	const struct clv_report_device *d = &report->devices[0];
-	const struct clv_report_moment *m = rig_moment(report, CLV_MOMENT_FAILURE);
-	ck_assert_ptr_nonnull(strstr(m->failure.text, "exceed what there is by 20.0 MiB"));
-	ck_assert_uint_gt(d->trial_count, 1);
-	for (uint32_t i = 1; i < d->trial_count; i++) {
-		ck_assert(!d->trials[i].confirmed && !d->trials[i].completed);
-		ck_assert_str_ne(d->trials[i].policy, "torch:expandable_segments:True"); /* it is on */
-	}
-	ck_assert_ptr_null(strstr(m->failure.text, "this helps"));
-	ck_assert_ptr_null(strstr(m->failure.text, "No change")); /* it goes without saying */
-	rig_close(&r, report);
-}
-END_TEST
-
-static bool was_tried(const struct clv_report_device *d, const char *policy)
-{
-	for (uint32_t i = 1; i < d->trial_count; i++)
-		if (!strcmp(d->trials[i].policy, policy))
-			return true;
-	return false;
-}
-
-/* What is tried changes one thing, and nothing that is on already. A program can set max_split_size without the variable. */
-START_TEST(what_is_tried)
-{
-	static const struct {
-		const char *conf;
-		int64_t max_split;
-		const char *tried[4], *untried[2];
-	} cases[] = {
-		{"", -1, {"torch:expandable_segments:True", "torch:max_split_size_mb:33", "cleave"}, {"torch:"}},
-		{"max_split_size_mb:30",
-		 30 * M,
-		 {"torch:", "torch:max_split_size_mb:30,expandable_segments:True", "torch:expandable_segments:True",
-		  "cleave"},
-		 {"torch:max_split_size_mb:33"}},
-		{"garbage_collection_threshold:0.5, expandable_segments:False",
-		 40 * M,
-		 {"torch:garbage_collection_threshold:0.5,max_split_size_mb:40,expandable_segments:True"},
-		 {"torch:garbage_collection_threshold:0.5, expandable_segments:False,max_split_size_mb:40"}},
-		{"expandable_segments:True,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
-		 -1,
-		 {"cleave"},
-		 {"torch:expandable_segments:True", "torch:max_split_size_mb:33"}},
-	};
-	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
-		struct rig r = rig_open();
-		rig_settings(&r, cases[i].conf);
-		r.trace->torch.max_split_size = cases[i].max_split;
-		pinned_pattern(&r, 0, 0);
-		struct clv_report *report = rig_report(&r, &(struct clv_report_options){.trial_events = 1000});
-		const struct clv_report_device *d = &report->devices[0];
-		for (size_t k = 0; k < CLV_ARRAY_LEN(cases[i].tried) && cases[i].tried[k]; k++)
-			ck_assert_msg(was_tried(d, cases[i].tried[k]), "%s: %s", cases[i].conf, cases[i].tried[k]);
-		for (size_t k = 0; k < CLV_ARRAY_LEN(cases[i].untried) && cases[i].untried[k]; k++)
-			ck_assert_msg(!was_tried(d, cases[i].untried[k]), "%s: %s", cases[i].conf, cases[i].untried[k]);
-		ck_assert_str_eq(d->trials[0].policy, "recorded");
-		rig_close(&r, report);
-	}
-}
-END_TEST
-
-/* A trace that is too long is not replayed, and that is said. */
-START_TEST(trials_cost_no_more_than_allowed)
-{
-	struct rig r = rig_open();
-	rig_settings(&r, "");
-	pinned_pattern(&r, 0, 0);
-	struct clv_report *report =
-		rig_report(&r, &(struct clv_report_options){.trial_events = 3 * 7}); /* to look, and two */
-	const struct clv_report_device *d = &report->devices[0];
-	ck_assert_uint_eq(d->trial_count, 1 + 2);
-	ck_assert_uint_gt(d->untried, 0);
-	ck_assert_ptr_nonnull(strstr(d->summary, "not tried, since the trace is long"));
-	clv_report_free(report);
-	report = rig_report(&r, &(struct clv_report_options){.trial_events = 7}); /* what needs no look */
-	ck_assert_uint_eq(report->devices[0].trial_count, 1 + 1);
-	ck_assert_str_eq(report->devices[0].trials[1].policy, "cleave");
-	rig_close(&r, report);
-}
-END_TEST
-
-/* PyTorch keeps streams apart. */
 START_TEST(memory_of_another_stream)
 {
 	struct rig r = rig_open();
@@ -486,7 +313,7 @@ END_TEST
 START_TEST(marks_and_a_chosen_moment)
 {
 	struct rig r = rig_open();
-	segment(&r, BASE, 20 * M);
+	rig_segment(&r, BASE, 20 * M);
 	rig_mark(&r, "loaded");
 	rig_alloc(&r, BASE, 4 * M, 0);
 	rig_mark(&r, "converted");
@@ -543,6 +370,19 @@ START_TEST(a_state_without_a_history)
 	ck_assert_uint_eq(m->groups[0].stranded_bytes, 10 * M);
 	ck_assert_uint_eq(m->live_blocks, 1);
 	ck_assert_ptr_nonnull(strstr(d->summary, "no history"));
+	/* of lifetimes it says nothing, and so do we */
+	ck_assert_ptr_nonnull(
+		strstr(d->summary, "40.0 MiB are held: 4.0 MiB live (in use), 6.0 MiB freed but waiting"));
+	ck_assert_ptr_nonnull(strstr(d->summary, "pinned by a.py:10 make_a (1 block, 4.0 MiB): had it been freed, "));
+	ck_assert_ptr_null(strstr(d->summary, "never"));
+	char *json = NULL;
+	size_t length;
+	struct clv_error err = {{0}};
+	FILE *out = open_memstream(&json, &length);
+	ck_assert(out && clv_report_json_write(report, false, out, &err) && fclose(out) == 0);
+	ck_assert_ptr_nonnull(strstr(json, "\"age_s\": null"));
+	ck_assert_ptr_nonnull(strstr(json, "\"never_freed\": null"));
+	free(json);
 	rig_close(&r, report);
 }
 END_TEST
@@ -551,14 +391,14 @@ END_TEST
 START_TEST(devices_and_ranks_the_worst_first)
 {
 	struct rig r = rig_open();
-	segment(&r, BASE, 20 * M);
+	rig_segment(&r, BASE, 20 * M);
 	rig_alloc(&r, BASE, 4 * M, 0);
 	rig_mark(&r, "here");
 	rig_link(&r);
 	struct rig second = {.trace = r.trace, .h = &r.trace->histories[1], .now_us = 1000 * (uint64_t)RIG_STEP_US};
 	r.trace->history_count = 2;
 	second.h->device = 1;
-	segment(&second, BASE, 40 * M);
+	rig_segment(&second, BASE, 40 * M);
 	rig_alloc(&second, BASE, 4 * M, 0);
 	rig_event(&second, CLV_ACTION_SNAPSHOT, 0, 0, 0, 0);
 	rig_free(&second, BASE, 4 * M);
@@ -602,29 +442,6 @@ START_TEST(nothing_at_all)
 }
 END_TEST
 
-/* Whatever allocation fails, the answer is a report or an error, and nothing leaks. */
-START_TEST(without_host_memory)
-{
-	struct rig r = rig_open();
-	uint32_t a = rig_stack(&r, 0, "/app/a.py", 10, "make_a");
-	failing(&r, a, 0);
-	rig_link(&r);
-	const struct clv_trace *trace = r.trace;
-	bool done = false;
-	for (uint64_t n = 1; !done; n++) {
-		struct clv_error err = {{0}};
-		ck_assert_uint_lt(n, 10000);
-		clv_mem_fail_after(n);
-		struct clv_report *report = clv_report_make(&trace, 1, &(struct clv_report_options){0}, &err);
-		clv_mem_fail_after(0);
-		ck_assert_msg(report || strstr(err.text, "out of host memory"), "%s", err.text);
-		done = report != NULL;
-		clv_report_free(report);
-	}
-	clv_trace_free(r.trace);
-}
-END_TEST
-
 START_TEST(the_frame_that_tells_most)
 {
 	struct rig r = rig_open();
@@ -647,7 +464,6 @@ END_TEST
 
 CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_streams,
 	   what_is_not_split_off_is_internal, pages_of_expandable_segments_go_back_alone, frames_of_the_heap,
-	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone, why_a_request_failed,
-	   what_no_allocator_could_serve, what_is_tried, trials_cost_no_more_than_allowed, memory_of_another_stream,
-	   marks_and_a_chosen_moment, a_state_without_a_history, devices_and_ranks_the_worst_first, nothing_at_all,
-	   without_host_memory, the_frame_that_tells_most)
+	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone,
+	   memory_of_another_stream, marks_and_a_chosen_moment, a_state_without_a_history,
+	   devices_and_ranks_the_worst_first, nothing_at_all, the_frame_that_tells_most)

@@ -159,7 +159,7 @@ START_TEST(advice_is_confirmed)
 	ck_assert_msg(report != NULL, "%s", err.text);
 	const struct clv_report_device *d = &report->devices[0];
 	bool on = t->torch.expandable, confirmed = false;
-	ck_assert_uint_gt(d->trial_count, 3);
+	ck_assert_uint_gt(d->trial_count, 2); /* the recorded one and more than one other */
 	ck_assert_uint_eq(d->untried, 0);
 	ck_assert_uint_eq(d->trials[0].peak_held, d->peak.held);
 	for (uint32_t i = 1; i < d->trial_count; i++) {
@@ -172,8 +172,8 @@ START_TEST(advice_is_confirmed)
 		confirmed |= trial->confirmed;
 		ck_assert(!on || strcmp(trial->policy, "torch:expandable_segments:True") != 0);
 	}
-	ck_assert(confirmed == (strstr(d->summary, "this helps") ||
-				(d->failures && strstr(d->moments[d->worst].failure.text, "this helps"))));
+	ck_assert(confirmed == (strstr(d->summary, "What helps") ||
+				(d->failures && strstr(d->moments[d->worst].failure.text, "What helps"))));
 	clv_report_free(report);
 	clv_trace_free(t);
 }

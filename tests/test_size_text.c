@@ -26,8 +26,22 @@ END_TEST
 
 START_TEST(refuses_the_rest)
 {
-	static const char *const cases[] = {"", "-1", "+1", " 1", "x", "1x", "1.5", "1.", ".5GiB", "1.5B", "1GiBs",
-					    "18446744073709551616", "16777216TiB", "1e3", "0x10", "nan"};
+	static const char *const cases[] = {"",
+					    "-1",
+					    "+1",
+					    " 1",
+					    "x",
+					    "1x",
+					    "1.5",
+					    "1.",
+					    ".5GiB",
+					    "1.5B",
+					    "1GiBs",
+					    "18446744073709551616",
+					    "16777216TiB",
+					    "1e3",
+					    "0x10",
+					    "nan"};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		uint64_t got = 77;
 		ck_assert_msg(!clv_size_parse(cases[i], &got), "'%s' accepted", cases[i]);
@@ -42,10 +56,17 @@ START_TEST(too_large)
 	static const struct {
 		const char *text;
 		bool large;
-	} cases[] = {{"18446744073709551616", true}, {"99999999999999999999999B", true}, {"16777216TiB", true},
-		     {"16777215.9TiB", false},       {"99999999999999999999.5 GiB", true}, {"18446744073709551615", false},
-		     {"99999999999999999999x", false}, {"99999999999999999999.5", false}, {"x", false},
-		     {"", false},                    {"-99999999999999999999", false}};
+	} cases[] = {{"18446744073709551616", true},
+		     {"99999999999999999999999B", true},
+		     {"16777216TiB", true},
+		     {"16777215.9TiB", false},
+		     {"99999999999999999999.5 GiB", true},
+		     {"18446744073709551615", false},
+		     {"99999999999999999999x", false},
+		     {"99999999999999999999.5", false},
+		     {"x", false},
+		     {"", false},
+		     {"-99999999999999999999", false}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
 		ck_assert_msg(clv_size_too_large(cases[i].text) == cases[i].large, "'%s'", cases[i].text);
 }
@@ -61,4 +82,19 @@ START_TEST(prints)
 }
 END_TEST
 
-CHECK_MAIN("size_text", parses_what_people_write, refuses_the_rest, too_large, prints)
+START_TEST(prints_durations)
+{
+	static const struct {
+		double seconds;
+		const char *text;
+	} cases[] = {
+		{0, "0 s"},          {-1, "0 s"},     {7.1e-5, "71 us"},      {0.0009996, "1 ms"}, {0.00974, "9.74 ms"},
+		{0.99949, "999 ms"}, {0.9999, "1 s"}, {3.214, "3.21 s"},      {119.6, "120 s"},    {750, "12.5 min"},
+		{7199.9, "120 min"}, {8640, "2.4 h"}, {86400 * 30, "720.0 h"}};
+	char buf[32];
+	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++)
+		ck_assert_str_eq(clv_seconds_print(cases[i].seconds, buf, sizeof(buf)), cases[i].text);
+}
+END_TEST
+
+CHECK_MAIN("size_text", parses_what_people_write, refuses_the_rest, too_large, prints, prints_durations)

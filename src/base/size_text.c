@@ -11,7 +11,7 @@ static bool unit_shift(const char *unit, unsigned *shift)
 	static const struct {
 		const char *name;
 		unsigned shift;
-	} units[] = {{"", 0},    {"B", 0},   {"K", 10},  {"KiB", 10}, {"M", 20},
+	} units[] = {{"", 0},     {"B", 0},  {"K", 10},   {"KiB", 10}, {"M", 20},
 		     {"MiB", 20}, {"G", 30}, {"GiB", 30}, {"T", 40},   {"TiB", 40}};
 	for (size_t i = 0; i < CLV_ARRAY_LEN(units); i++)
 		if (strcasecmp(unit, units[i].name) == 0) {
@@ -77,5 +77,25 @@ char *clv_size_print(uint64_t bytes, char *buf, size_t len)
 		snprintf(buf, len, "%.1f MiB", (double)bytes / (double)CLV_MIB);
 	else
 		snprintf(buf, len, "%.2f GiB", (double)bytes / (double)CLV_GIB);
+	return buf;
+}
+
+char *clv_seconds_print(double seconds, char *buf, size_t len)
+{
+	static const struct {
+		double below, unit;
+		const char *name;
+	} units[] = {{0.9995e-3, 1e-6, "us"}, {0.9995, 1e-3, "ms"}, {120, 1, "s"}, {7200, 60, "min"}};
+	if (seconds <= 0) {
+		snprintf(buf, len, "0 s");
+		return buf;
+	}
+	for (size_t i = 0; i < CLV_ARRAY_LEN(units); i++) {
+		if (seconds >= units[i].below)
+			continue;
+		snprintf(buf, len, "%.3g %s", seconds / units[i].unit, units[i].name);
+		return buf;
+	}
+	snprintf(buf, len, "%.1f h", seconds / 3600);
 	return buf;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * size_text: sizes as people write them ("123", "20MiB", "1.5GiB") and as we print them.
+ * size_text: sizes as people write them ("123", "20MiB", "1.5GiB") and as we print them; durations as we print them.
  */
 #ifndef CLV_SIZE_TEXT_H
 #define CLV_SIZE_TEXT_H
@@ -17,5 +17,8 @@ bool clv_size_too_large(const char *text);
 
 /* "512 B", "20.0 MiB", "1.50 GiB". Returns buf. */
 char *clv_size_print(uint64_t bytes, char *buf, size_t len);
+
+/* "0 s", "71 us", "9.74 ms", "3.2 s", "12.5 min", "2.4 h": three digits, of a duration that is not negative. Returns buf. */
+char *clv_seconds_print(double seconds, char *buf, size_t len);
 
 #endif

@@ -107,6 +107,19 @@ static void show_progress(void *arg, const char *what, double part)
 	clv_replay_meter_show(arg, &p);
 }
 
+/* A rank whose file is empty is not to be missed among others. */
+static void say_what_is_left_out(const struct clv_report *r)
+{
+	for (uint32_t i = 0; i < r->trace_count; i++) {
+		bool found = false;
+		for (uint32_t d = 0; d < r->device_count && !found; d++)
+			found = r->devices[d].trace == r->traces[i];
+		if (!found)
+			fprintf(stderr, "cleave " NAME ": %s: holds neither a history nor a state; left out\n",
+				r->traces[i]->file);
+	}
+}
+
 static int answer(const struct options *o, const struct clv_report *r)
 {
 	struct clv_error err = {{0}};
@@ -142,10 +155,12 @@ static int run(const struct options *o, struct clv_report_options *ro, char **pa
 	if (ok)
 		report = clv_report_make((const struct clv_trace *const *)traces, count, ro, &err);
 	clv_replay_meter_clear(&meter);
-	if (report)
+	if (report) {
+		say_what_is_left_out(report);
 		status = answer(o, report);
-	else
+	} else {
 		clv_cli_refuse(NAME, "%s", err.text);
+	}
 	clv_report_free(report);
 	for (uint32_t i = 0; traces && i < count; i++)
 		clv_trace_free(traces[i]);

@@ -65,8 +65,8 @@ static void device_cells(char cells[][CELL], const struct clv_report_device *d)
 
 static void write_devices(const struct clv_report *r, FILE *out)
 {
-	char head[11][CELL] = {"most of each:", "device", "failed",   "live",   "held",    "/ live",
-			       "stranded",      "soft",   "internal", "stream", "reserved"};
+	char head[11][CELL] = {"most of each:", "device",     "failed",   "live",   "held",    "/ live",
+			       "stranded",      "free whole", "rounding", "stream", "reserved"};
 	struct clv_table t = {.out = out, .left = 1};
 	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
 		clv_table_row(&t, head, (int)CLV_ARRAY_LEN(head));
@@ -80,33 +80,57 @@ static void write_devices(const struct clv_report *r, FILE *out)
 
 /* ---- moments of one device ---- */
 
-static void moment_cells(char cells[][CELL], const struct clv_report_device *d, const struct clv_report_moment *m)
+/* Kinds of bytes as columns: what they are called here, and what that is. */
+static const struct {
+	const char *head, *legend;
+} kinds[CLV_CAUSE_COUNT] = {
+	[CLV_CAUSE_LIVE] = {"live", "in use"},
+	[CLV_CAUSE_INTERNAL] = {"rounding", "given to blocks in use beyond what they asked for"},
+	[CLV_CAUSE_RESERVATION] = {"reserved", "held back for requests to come"},
+	[CLV_CAUSE_STREAM] = {"stream", "freed, but work of a stream may still use it"},
+	[CLV_CAUSE_HARD] = {"stranded",
+			    "free, in a segment or frame that blocks in use keep: it serves only what fits there"},
+	[CLV_CAUSE_SOFT] = {"free whole", "in segments or frames that nobody uses: only not given back"},
+};
+
+/* A kind that never was there needs no column. */
+static bool is_shown(const struct clv_report_device *d, int cause)
+{
+	return cause == CLV_CAUSE_LIVE || cause == CLV_CAUSE_HARD || d->peak.of[cause];
+}
+
+/* Returns how many there are. */
+static int moment_cells(char cells[][CELL], const struct clv_report_device *d, const struct clv_report_moment *m)
 {
 	const struct clv_report_sum *s = &m->sum;
 	const char *label = m->label < d->trace->string_count ? d->trace->strings[m->label] : NULL;
+	int n = 4;
 	snprintf(cells[0], CELL, "%s%s%.100s", clv_moment_title(m->kind), label ? ": " : "", label ? label : "");
-	snprintf(cells[1], CELL, "%.6g s", m->time_s);
+	snprintf(cells[1], CELL, "%.6f s", m->time_s);
 	snprintf(cells[2], CELL, "%" PRIu32, m->event);
 	size_cell(cells[3], s->held);
 	for (int c = 0; c < CLV_CAUSE_COUNT; c++)
-		size_cell(cells[4 + c], s->of[c]);
-	size_cell(cells[4 + CLV_CAUSE_COUNT], m->largest_hole);
+		if (is_shown(d, c))
+			size_cell(cells[n++], s->of[c]);
+	size_cell(cells[n++], m->largest_hole);
+	return n;
 }
 
 static void write_moments(const struct clv_report_device *d, FILE *out)
 {
 	enum { COLUMNS = 5 + CLV_CAUSE_COUNT };
 	char head[COLUMNS][CELL] = {"moment", "time", "after event", "held"};
+	int n = 4;
 	for (int c = 0; c < CLV_CAUSE_COUNT; c++)
-		snprintf(head[4 + c], CELL, "%s", clv_cause_name((enum clv_cause)c));
-	snprintf(head[COLUMNS - 1], CELL, "largest hole");
+		if (is_shown(d, c))
+			snprintf(head[n++], CELL, "%s", kinds[c].head);
+	snprintf(head[n++], CELL, "largest hole");
 	struct clv_table t = {.out = out, .left = 1};
 	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
-		clv_table_row(&t, head, COLUMNS);
+		clv_table_row(&t, head, n);
 		for (uint32_t i = 0; i < d->moment_count; i++) {
 			char cells[COLUMNS][CELL];
-			moment_cells(cells, d, &d->moments[i]);
-			clv_table_row(&t, cells, COLUMNS);
+			clv_table_row(&t, cells, moment_cells(cells, d, &d->moments[i]));
 		}
 	}
 }
@@ -115,12 +139,14 @@ static void write_moments(const struct clv_report_device *d, FILE *out)
 
 static void span_cell(char *cell, double min, double max)
 {
+	char low[32], high[32];
 	if (min < 0)
 		snprintf(cell, CELL, "never freed");
 	else if (max - min <= 0.01 * max)
-		snprintf(cell, CELL, "%.3g s", max);
+		clv_seconds_print(max, cell, CELL);
 	else
-		snprintf(cell, CELL, "%.3g to %.3g s", min, max);
+		snprintf(cell, CELL, "%s to %s", clv_seconds_print(min, low, sizeof(low)),
+			 clv_seconds_print(max, high, sizeof(high)));
 }
 
 static void group_cells(char cells[][CELL], const struct clv_report_device *d, const struct clv_report_group *g)
@@ -132,15 +158,20 @@ static void group_cells(char cells[][CELL], const struct clv_report_device *d, c
 	size_cell(cells[2], g->shared_bytes);
 	snprintf(cells[3], CELL, "%" PRIu64, g->blocks);
 	size_cell(cells[4], g->bytes);
-	span_cell(cells[5], g->age_min_s, g->age_max_s);
-	span_cell(cells[6], g->left_min_s, g->left_max_s);
+	if (d->has_history) {
+		span_cell(cells[5], g->age_min_s, g->age_max_s);
+		span_cell(cells[6], g->left_min_s, g->left_max_s);
+	} else {
+		snprintf(cells[5], CELL, "?");
+		snprintf(cells[6], CELL, "?");
+	}
 	snprintf(cells[7], CELL, "%.100s", name);
 }
 
 static void write_groups(const struct clv_report_device *d, const struct clv_report_moment *m, FILE *out)
 {
-	char head[8][CELL] = {"frees alone", "and then", "shares",    "blocks",
-			      "bytes",       "lived",    "will live", "who pins it"};
+	char head[8][CELL] = {"frees alone", "and then", "shares",   "blocks",
+			      "bytes",       "lived",    "freed in", "who pins it"};
 	struct clv_table t = {.out = out, .left = 1u << 7};
 	for (int pass = 0; clv_table_pass(&t, pass); pass++) {
 		clv_table_row(&t, head, (int)CLV_ARRAY_LEN(head));
@@ -207,9 +238,31 @@ static void write_device(const struct clv_report_device *d, FILE *out)
 	}
 }
 
+/* What the words in the tables mean, once for all devices. */
+static void write_legend(const struct clv_report *r, FILE *out)
+{
+	bool shown[CLV_CAUSE_COUNT] = {false}, culprits = false;
+	for (uint32_t i = 0; i < r->device_count; i++) {
+		const struct clv_report_moment *m = moment_to_show(&r->devices[i]);
+		for (int c = 0; c < CLV_CAUSE_COUNT; c++)
+			shown[c] |= is_shown(&r->devices[i], c);
+		culprits |= m && m->sum.of[CLV_CAUSE_HARD];
+	}
+	fputc('\n', out);
+	for (int c = 0; c < CLV_CAUSE_COUNT; c++)
+		if (shown[c])
+			fprintf(out, "%-12s %s\n", kinds[c].head, kinds[c].legend);
+	if (culprits)
+		fputs("frees alone  what would not be stranded, had the blocks of this row been freed\n"
+		      "and then     what more, once those of the rows above are freed too; this column adds up\n"
+		      "shares       stranded beside these blocks and others\n",
+		      out);
+}
+
 void clv_report_text_write(const struct clv_report *r, FILE *out)
 {
 	write_devices(r, out);
 	for (uint32_t i = 0; i < r->device_count; i++)
 		write_device(&r->devices[i], out);
+	write_legend(r, out);
 }

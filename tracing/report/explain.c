@@ -63,6 +63,17 @@ static struct name group_name(const struct clv_report_device *d, const struct cl
 	return n;
 }
 
+/* "the blocks of 2.2 MiB", "the block of a.py:10 f" */
+static struct name group_blocks(const struct clv_report_device *d, const struct clv_report_group *g)
+{
+	static const char told_by_size[] = "blocks of ";
+	const struct name name = group_name(d, g);
+	size_t skip = strncmp(name.text, told_by_size, strlen(told_by_size)) ? 0 : strlen(told_by_size);
+	struct name n;
+	snprintf(n.text, sizeof(n.text), "the %s of %.480s", g->blocks == 1 ? "block" : "blocks", name.text + skip);
+	return n;
+}
+
 /* What frames are called in this trace. */
 static const char *frame_word(const struct clv_report_device *d)
 {
@@ -81,6 +92,13 @@ static const char *frame_word(const struct clv_report_device *d)
 	return "frames";
 }
 
+static struct size seconds(double s)
+{
+	struct size t;
+	clv_seconds_print(s, t.text, sizeof(t.text));
+	return t;
+}
+
 static uint64_t sum_free(const struct clv_report_sum *s)
 {
 	return s->of[CLV_CAUSE_HARD] + s->of[CLV_CAUSE_SOFT];
@@ -97,8 +115,9 @@ static void say_trial(struct text *t, const struct clv_report_trial *trial, cons
 {
 	say(t, "%s (", trial->what);
 	if (base->failures)
-		say(t, "every request is served; ");
-	say(t, "%s held at the peak instead of %s)", size(trial->peak_held).text, size(base->peak_held).text);
+		say(t, "every request is served, with %s held at the peak)", size(trial->peak_held).text);
+	else
+		say(t, "%s held at the peak instead of %s)", size(trial->peak_held).text, size(base->peak_held).text);
 }
 
 /* Advice is what a replay has confirmed, and nothing else. */
@@ -106,15 +125,16 @@ static void say_advice(struct text *t)
 {
 	const struct clv_report_device *d = t->d;
 	if (best(d)) {
-		say(t, " Replayed with the same requests, this helps: ");
+		say(t, " What helps, by a replay of the same requests: ");
 		for (uint32_t i = 1, told = 0; i < d->trial_count && d->trials[i].confirmed && told < 3; i++, told++) {
 			say(t, "%s", told ? "; or " : "");
 			say_trial(t, &d->trials[i], &d->trials[0]);
 		}
 		say(t, ".");
 	} else if (d->trial_count > 1) {
-		say(t, " No change that was tried by replaying the same requests (%" PRIu32 " in all) %s.",
-		    d->trial_count - 1, d->failures ? "serves all of them" : "holds less");
+		say(t, " %s tried by a replay of the same requests, and none %s.",
+		    count(d->trial_count - 1, "change was", "changes were").text,
+		    d->failures ? "serves all of them" : "holds less");
 	}
 	if (d->untried)
 		say(t, " %s not tried, since the trace is long.",
@@ -123,17 +143,39 @@ static void say_advice(struct text *t)
 
 /* ---- culprits ---- */
 
+static void say_lifetime(struct text *t, const struct clv_report_group *g)
+{
+	if (g->never_freed == g->blocks)
+		say(t, "never freed in this trace");
+	else if (g->left_max_s - g->left_min_s <= 0.01 * g->left_max_s)
+		say(t, "freed %s later", seconds(g->left_max_s).text);
+	else
+		say(t, "freed %s to %s later", seconds(g->left_min_s).text, seconds(g->left_max_s).text);
+	if (g->never_freed && g->never_freed < g->blocks)
+		say(t, ", %" PRIu64 " never", g->never_freed);
+}
+
+/* "a.py:10 f (3 blocks, 6.0 MiB in all, never freed in this trace)", "one block of 3.0 MiB (freed 71 us later)". A state without
+ * a history says nothing of lifetimes. */
 static void say_group(struct text *t, const struct clv_report_group *g)
 {
-	say(t, "%s (%s, %s live", group_name(t->d, g).text, count(g->blocks, "block", "blocks").text,
-	    size(g->bytes).text);
-	if (g->never_freed == g->blocks)
-		say(t, ", never freed in this trace");
-	else if (g->left_max_s - g->left_min_s <= 0.01 * g->left_max_s)
-		say(t, ", freed %.3g s later", g->left_max_s);
-	else
-		say(t, ", freed %.3g to %.3g s later", g->left_min_s, g->left_max_s);
-	say(t, ")");
+	bool told_by_size = !clv_report_frame_of(t->d->trace, g->stack) && g->size, one = g->blocks == 1;
+	const struct name name = group_name(t->d, g);
+	if (told_by_size && one) {
+		say(t, "one block%s", name.text + strlen("blocks"));
+	} else {
+		if (told_by_size)
+			say(t, "%" PRIu64 " %s (", g->blocks, name.text);
+		else
+			say(t, "%s (%s, ", name.text, count(g->blocks, "block", "blocks").text);
+		say(t, "%s%s", size(g->bytes).text, one ? "" : " in all");
+	}
+	if (t->d->has_history) {
+		say(t, "%s", told_by_size && one ? " (" : ", ");
+		say_lifetime(t, g);
+	}
+	if (t->d->has_history || !(told_by_size && one))
+		say(t, ")");
 }
 
 static void say_culprits(struct text *t, const struct clv_report_moment *m)
@@ -143,13 +185,13 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 		return;
 	const struct clv_report_group *g = &m->groups[0];
 	if (g->stranded_bytes) {
-		say(t, g->stranded_bytes >= stranded / 2 ? " Most of it is pinned by "
-							 : " Most of what one group pins alone is pinned by ");
+		say(t, g->stranded_bytes >= stranded / 2 ? " Most of what is stranded is pinned by "
+							 : " Of what is stranded, the most is pinned by ");
 		say_group(t, g);
-		say(t, ": without %s, %s of it would be free again, and %s could go back whole",
-		    g->blocks == 1 ? "it" : "them", size(g->stranded_bytes).text, size(g->frame_bytes).text);
+		say(t, ": had %s been freed, %s would not be stranded, and %s could go back to the driver",
+		    g->blocks == 1 ? "it" : "they", size(g->stranded_bytes).text, size(g->frame_bytes).text);
 	} else {
-		say(t, " No group of blocks pins it alone; most has a part in it ");
+		say(t, " No blocks of one origin pin what is stranded alone; the largest part of it lies beside ");
 		say_group(t, g);
 	}
 	uint64_t sum = g->marginal_bytes;
@@ -157,10 +199,12 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 	for (; more < m->groups_kept && more < 3 && m->groups[more].marginal_bytes; more++)
 		sum += m->groups[more].marginal_bytes;
 	if (more > 1) {
-		say(t, "; with ");
+		say(t, g->stranded_bytes ? "; with " : g->blocks == 1 ? ": had it" : ": had they");
 		for (uint32_t i = 1; i < more; i++)
-			say(t, "%s%s", i > 1 ? " and " : "", group_name(t->d, &m->groups[i]).text);
-		say(t, " gone as well, %s", size(sum).text);
+			say(t, "%s%s", i > 1 || !g->stranded_bytes ? " and " : "",
+			    group_blocks(t->d, &m->groups[i]).text);
+		say(t, g->stranded_bytes ? " freed as well, %s" : " been freed, %s would not be stranded",
+		    size(sum).text);
 	}
 	say(t, ".");
 }
@@ -171,7 +215,7 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_group as_group = {.stack = f->stack, .size = f->asked, .stream = f->stream};
-	say(t, "A request of %s failed at %.6g s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s,
+	say(t, "A request of %s failed at %.6f s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s,
 	    m->event, f->stack != CLV_NO_STACK ? ", " : "",
 	    f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
 	if (f->repeats)
@@ -179,37 +223,61 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 	say(t, ".");
 }
 
-static void say_memory(struct text *t, const struct clv_report_moment *m)
+/* "179.6 MiB live (in use), 8.5 MiB lost to rounding, ...": all but what is free. */
+static void say_used(struct text *t, const struct clv_report_sum *s)
 {
-	const struct clv_report_sum *s = &m->sum;
-	const struct clv_report_failure *f = &m->failure;
-	say(t, " %s were held: %s live", size(s->held).text, size(s->of[CLV_CAUSE_LIVE]).text);
+	say(t, "%s live (in use)", size(s->of[CLV_CAUSE_LIVE]).text);
 	if (s->of[CLV_CAUSE_INTERNAL])
 		say(t, ", %s lost to rounding", size(s->of[CLV_CAUSE_INTERNAL]).text);
 	if (s->of[CLV_CAUSE_RESERVATION])
 		say(t, ", %s held back by reservations", size(s->of[CLV_CAUSE_RESERVATION]).text);
 	if (s->of[CLV_CAUSE_STREAM])
-		say(t, ", %s freed but not complete on their streams", size(s->of[CLV_CAUSE_STREAM]).text);
-	say(t, ", %s free", size(sum_free(s)).text);
-	if (s->of[CLV_CAUSE_HARD])
-		say(t, ", of which %s are stranded: they lie in %s that hold a live block too",
-		    size(s->of[CLV_CAUSE_HARD]).text, frame_word(t->d));
-	say(t, ".");
+		say(t, ", %s freed but waiting for work of a stream", size(s->of[CLV_CAUSE_STREAM]).text);
+}
+
+static void say_memory(struct text *t, const struct clv_report_moment *m)
+{
+	const struct clv_report_sum *s = &m->sum;
+	const struct clv_report_failure *f = &m->failure;
+	uint64_t stranded = s->of[CLV_CAUSE_HARD];
+	if (t->d->basis == CLV_BASIS_EXTENTS) {
+		say(t, " %s were live (in use); what was held besides is not in the file.",
+		    size(s->of[CLV_CAUSE_LIVE]).text);
+		return;
+	}
+	if (!s->held) {
+		say(t, " Nothing was held then.");
+		return;
+	}
+	say(t, " %s were held: ", size(s->held).text);
+	say_used(t, s);
+	if (sum_free(s))
+		say(t, ", %s free.", size(sum_free(s)).text);
+	else
+		say(t, ", nothing free.");
+	if (stranded)
+		say(t,
+		    " %s is stranded: it lies in %s that hold live blocks too, and serves only what fits between them.",
+		    stranded == sum_free(s) ? "All that is free" : size(stranded).text, frame_word(t->d));
 	if (f->foreign_free)
 		say(t, " %s of what is free belongs to other streams, pools or sizes, which PyTorch keeps apart.",
 		    size(f->foreign_free).text);
-	say(t, " The largest hole that the request could use has %s.", size(f->largest_usable).text);
+	if (f->largest_usable)
+		say(t, " The largest hole that the request could use has %s.", size(f->largest_usable).text);
+	else if (sum_free(s))
+		say(t, " The request could use none of it.");
 }
 
 /* By how much what is live and asked for exceeds what there is; 0: not, or that is not known. */
-static uint64_t too_much(const struct clv_report_moment *m)
+static uint64_t too_much(const struct clv_report_device *d, const struct clv_report_moment *m)
 {
+	uint64_t held = clv_report_surely_held(d->basis, &m->sum);
 	const struct clv_report_failure *f = &m->failure;
 	uint64_t live = m->sum.of[CLV_CAUSE_LIVE], most = UINT64_MAX;
 	if (f->limit != UINT64_MAX)
 		most = f->limit;
-	else if (f->device_free < UINT64_MAX - m->sum.held)
-		most = m->sum.held + f->device_free;
+	else if (f->device_free < UINT64_MAX - held)
+		most = held + f->device_free;
 	uint64_t wanted = f->asked > UINT64_MAX - live ? UINT64_MAX : live + f->asked;
 	return wanted > most ? wanted - most : 0;
 }
@@ -218,19 +286,22 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_sum *s = &m->sum;
-	say(t, " So the driver was to give %s", size(f->needed).text);
-	if (f->limit != UINT64_MAX)
-		say(t, ", but the limit of %s left %s", size(f->limit).text,
-		    size(f->limit - clv_min_u64(f->limit, s->held)).text);
-	else if (f->device_free != UINT64_MAX)
+	uint64_t left = f->limit - clv_min_u64(f->limit, s->held); /* UINT64_MAX is far */
+	say(t, " So %s more were needed from the driver", size(f->needed).text);
+	if (f->limit != UINT64_MAX && left < f->needed)
+		say(t, ", but the limit of %s left %s", size(f->limit).text, size(left).text);
+	else if (f->device_free < f->needed)
 		say(t, ", but the device had %s", size(f->device_free).text);
+	else if (f->device_free != UINT64_MAX)
+		say(t, ", and it did not give them, though it told of %s free", size(f->device_free).text);
 	else
-		say(t, ", and it did not");
+		say(t, ", and it did not give them");
 	say(t, ".");
-	if (too_much(m))
+	if (too_much(t->d, m))
 		say(t,
-		    " What is live and the request together exceed what there is by %s: no allocator could serve both.",
-		    size(too_much(m)).text);
+		    " What is live and the request together exceed what there is by %s: no allocator could serve both, so "
+		    "the program must keep less.",
+		    size(too_much(t->d, m)).text);
 	else if (s->of[CLV_CAUSE_STREAM] >= f->asked && s->of[CLV_CAUSE_HARD] < f->asked)
 		say(t, " It was short of frees that waited for other streams.");
 }
@@ -240,7 +311,8 @@ static void say_who_must_go(struct text *t, const struct clv_report_moment *m)
 	for (uint32_t g = 0; g < m->groups_kept; g++) {
 		if (m->groups[g].would_serve != 1 || !(m->groups[g].marginal_bytes || m->groups[g].shared_bytes))
 			continue;
-		say(t, " Without %s the request would have been served.", group_name(t->d, &m->groups[g]).text);
+		say(t, " Had %s been freed before, the request would have been served.",
+		    group_blocks(t->d, &m->groups[g]).text);
 		return;
 	}
 }
@@ -253,7 +325,7 @@ static char *explain_failure(const struct clv_report_device *d, const struct clv
 	say_why(&t, m);
 	say_culprits(&t, m);
 	say_who_must_go(&t, m);
-	if (!too_much(m))
+	if (!too_much(d, m))
 		say_advice(&t);
 	if (!t.failed)
 		return t.data;
@@ -298,20 +370,22 @@ static void say_peak(struct text *t)
 	for (uint32_t i = 0; !m && i < d->moment_count; i++)
 		if (d->moments[i].sum.held == d->peak.held)
 			m = &d->moments[i];
-	say(t, "%s %s were held", d->has_history ? "At the peak" : "At the end", size(d->peak.held).text);
-	if (live && d->has_history)
+	if (!d->peak.held) {
+		say(t, "Nothing was held at any moment.");
+		return;
+	}
+	say(t, d->has_history ? "At the peak %s were held" : "%s are held", size(d->peak.held).text);
+	if (live && d->has_history && d->peak.held - clv_min_u64(d->peak.held, live) < live / 200)
+		say(t, ", hardly more than the most that was live (%s)", size(live).text);
+	else if (live && d->has_history)
 		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live,
 		    size(live).text);
 	if (m) {
-		say(t, ": %s live", size(m->sum.of[CLV_CAUSE_LIVE]).text);
-		if (m->sum.of[CLV_CAUSE_INTERNAL])
-			say(t, ", %s lost to rounding", size(m->sum.of[CLV_CAUSE_INTERNAL]).text);
-		if (m->sum.of[CLV_CAUSE_RESERVATION])
-			say(t, ", %s held back by reservations", size(m->sum.of[CLV_CAUSE_RESERVATION]).text);
-		if (m->sum.of[CLV_CAUSE_STREAM])
-			say(t, ", %s not complete on their streams", size(m->sum.of[CLV_CAUSE_STREAM]).text);
+		say(t, ": ");
+		say_used(t, &m->sum);
 		if (m->sum.of[CLV_CAUSE_HARD])
-			say(t, ", %s stranded beside live blocks", size(m->sum.of[CLV_CAUSE_HARD]).text);
+			say(t, ", %s stranded (free, in %s that hold live blocks too)",
+			    size(m->sum.of[CLV_CAUSE_HARD]).text, frame_word(d));
 		if (m->sum.of[CLV_CAUSE_SOFT])
 			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text,
 			    frame_word(d));
@@ -319,29 +393,39 @@ static void say_peak(struct text *t)
 	say(t, ".");
 }
 
+/* Below this part of what was held it is not what a person should look at. */
+#define LITTLE 100
+
 static void say_most_stranded(struct text *t)
 {
 	const struct clv_report_device *d = t->d;
 	const struct clv_report_moment *m = d->moment_count ? &d->moments[d->worst] : NULL;
+	if (!d->peak.held)
+		return;
 	if (!d->peak_stranded) {
-		say(t, " Nothing was stranded at any moment.");
+		say(t, " Nothing was stranded%s.", d->has_history ? " at any moment" : "");
+		return;
+	}
+	if (d->peak_stranded < d->peak.held / LITTLE) {
+		say(t, " Little was ever stranded: %s at most.", size(d->peak_stranded).text);
 		return;
 	}
 	if (!m || !m->sum.of[CLV_CAUSE_HARD])
 		return;
-	say(t, " Most was stranded at %.6g s: %s, in %" PRIu64 " of %" PRIu64 " %s.", m->time_s,
-	    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d));
+	if (d->has_history)
+		say(t, " Most was stranded at %.6f s: %s, in %" PRIu64 " of %" PRIu64 " %s.", m->time_s,
+		    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d));
 	say_culprits(t, m);
 }
 
 static char *summarise(const struct clv_report_device *d)
 {
 	struct text t = {.d = d};
-	say_peak(&t);
-	if (d->failures) { /* why is said of each of them */
-		say(&t, " %s failed, the first at %.6g s.", count(d->failures, "request", "requests").text,
+	if (d->failures) /* why is said of each of them */
+		say(&t, "%s failed, the first at %.6f s. ", count(d->failures, "request", "requests").text,
 		    d->moments[d->worst].time_s);
-	} else {
+	say_peak(&t);
+	if (!d->failures) {
 		say_most_stranded(&t);
 		say_advice(&t);
 	}

@@ -112,17 +112,18 @@ struct looking {
 	struct clv_room_for want;
 };
 
-/* What the allocator would have to get from the driver to serve a request without a hole. */
-static uint64_t driver_needs(const struct clv_state *s, uint64_t asked)
+/* What the allocator would have to get from the driver to serve a request without a hole: `grow` where an expandable segment is
+ * extended, in whole pages. PyTorch looks at its limit as if it were a segment of its own, though. */
+static uint64_t driver_needs(const struct clv_state *s, uint64_t asked, uint64_t grow, bool limited)
 {
 	if (asked > CLV_GIB * CLV_GIB)
 		return asked;
 	if (s->basis != CLV_BASIS_SEGMENTS)
 		return clv_align_up(asked, FRAME_GRAIN);
-	if (!s->settings.expandable)
+	if (!s->settings.expandable || limited)
 		return clv_torch_segment_bytes(&s->settings, asked);
 	uint64_t page = asked <= CLV_TORCH_SMALL_SIZE ? CLV_TORCH_SMALL_SEGMENT : s->settings.large_segment_size;
-	return (asked + page - 1) / page * page;
+	return (grow + page - 1) / page * page;
 }
 
 /* 1: there is room when these bytes go back to the driver; 0: there is not; -1: what the driver has is not known. */
@@ -146,7 +147,6 @@ static void look_at_failure(struct looking *l, const struct clv_stop *stop)
 	bool torch = s->basis == CLV_BASIS_SEGMENTS;
 	*f = (struct clv_report_failure){
 		.asked = e->size,
-		.needed = driver_needs(s, e->size),
 		.device_free = e->addr || s->basis != CLV_BASIS_EXTENTS ? e->addr : UINT64_MAX,
 		.limit = l->d->limit ? l->d->limit : UINT64_MAX,
 		.stream = e->stream,
@@ -164,6 +164,7 @@ static void look_at_failure(struct looking *l, const struct clv_stop *stop)
 	};
 	struct clv_room room;
 	clv_room_look(&room, s, l->c, CLV_ROOM_ALL, &l->want);
+	f->needed = driver_needs(s, e->size, room.grow, l->d->limit);
 	f->usable_free = room.usable;
 	f->largest_usable = room.largest;
 	f->foreign_free = room.foreign;

@@ -154,6 +154,12 @@ enum clv_moment_kind {
 const char *clv_moment_name(enum clv_moment_kind k);
 const char *clv_moment_title(enum clv_moment_kind k);
 
+/* What is held at a moment as far as that is known: of extents, where it is a guess, what is live. */
+static inline uint64_t clv_report_surely_held(enum clv_report_basis basis, const struct clv_report_sum *sum)
+{
+	return basis == CLV_BASIS_EXTENTS ? sum->of[CLV_CAUSE_LIVE] : sum->held;
+}
+
 /* Of a request that failed. */
 struct clv_report_failure {
 	uint64_t asked;       /* as recorded: PyTorch's rounded size */

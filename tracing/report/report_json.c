@@ -111,9 +111,11 @@ static json_t *group_json(const struct clv_report_device *d, const struct clv_re
 			 number_unless(g->size, 0), "stream", stream_of(d->trace, g->stream), "stranded_bytes",
 			 number(g->stranded_bytes), "marginal_bytes", number(g->marginal_bytes), "shared_bytes",
 			 number(g->shared_bytes), "frame_bytes", number(g->frame_bytes), "frames", number(g->frames),
-			 "frames_alone", number(g->frames_alone), "age_s", span_json(g->age_min_s, g->age_max_s),
-			 "left_s", span_json(g->left_min_s, g->left_max_s), "never_freed", number(g->never_freed),
-			 "would_serve", g->would_serve < 0 ? json_null() : json_boolean(g->would_serve), "sample",
+			 "frames_alone", number(g->frames_alone), "age_s",
+			 d->has_history ? span_json(g->age_min_s, g->age_max_s) : json_null(), "left_s",
+			 span_json(g->left_min_s, g->left_max_s), "never_freed",
+			 d->has_history ? number(g->never_freed) : json_null(), "would_serve",
+			 g->would_serve < 0 ? json_null() : json_boolean(g->would_serve), "sample",
 			 block_json(d, g->sample), "stack", stack_of(d->trace, g->stack));
 }
 

@@ -10,6 +10,10 @@ struct look {
 	size_t pin;    /* the first that does not begin before the piece that is looked at */
 	uint64_t hole; /* bytes up to here */
 	bool usable;   /* by the request: so is the run that the hole lies in */
+	bool grows;    /* this run can, being expandable */
+	/* of expandable segments: one has grown for the request; else the last run can, behind the hole of `tail` bytes at its end */
+	bool grown, growing;
+	uint64_t tail, end;
 };
 
 static void end_hole(struct look *l)
@@ -25,6 +29,24 @@ static void end_hole(struct look *l)
 		r->foreign += l->hole;
 	}
 	l->hole = 0;
+}
+
+/* The run that ended last can grow by `gap`: the first one, by address, that has room for the request is the one that does. */
+static void grow_into(struct look *l, uint64_t gap)
+{
+	uint64_t asked = l->want->asked;
+	if (l->growing && (l->tail >= asked || gap >= asked - l->tail)) {
+		l->room->grow = asked - clv_min_u64(asked, l->tail);
+		l->grown = true;
+	}
+	l->growing = false;
+}
+
+static void end_run(struct look *l)
+{
+	l->growing = l->usable && l->grows && !l->grown;
+	l->tail = l->hole;
+	end_hole(l);
 }
 
 static bool is_taken_away(struct look *l, uint32_t at)
@@ -60,16 +82,20 @@ void clv_room_look(struct clv_room *room, const struct clv_state *s, const struc
 {
 	const struct clv_plane *p = &s->plane;
 	struct look l = {.room = room, .p = p, .c = culprits, .want = want, .without = without};
-	*room = (struct clv_room){0};
+	*room = (struct clv_room){.grow = want->asked};
 	for (uint32_t i = clv_plane_frame_next(p, CLV_RANK_NONE); i != CLV_RANK_NONE; i = clv_plane_frame_next(p, i)) {
 		const struct clv_report_frame *record = &p->records[i];
 		if (clv_rankset_has(&p->run_begins, p->frames[i].begin)) {
-			end_hole(&l);
+			end_run(&l);
+			l.grows = record->expandable;
 			l.usable = !want->apart || (record->stream == want->stream && record->pool == want->pool &&
 						    record->small == want->small);
+			grow_into(&l, l.usable && l.grows ? p->keys[p->frames[i].begin] - l.end : UINT64_MAX);
 		}
 		look_at_frame(&l, &p->frames[i]);
+		l.end = p->keys[p->frames[i].end];
 	}
-	end_hole(&l);
+	end_run(&l);
+	grow_into(&l, UINT64_MAX);
 	room->returnable += p->unmapped;
 }

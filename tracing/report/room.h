@@ -19,6 +19,7 @@ struct clv_room_for {
 struct clv_room {
 	uint64_t usable;     /* free bytes that it may use */
 	uint64_t largest;    /* hole of these */
+	uint64_t grow;       /* bytes to map where PyTorch extends an expandable segment; `asked` if that is in no use */
 	uint64_t foreign;    /* free bytes kept for other streams, pools and sizes */
 	uint64_t returnable; /* bytes of frames without a used piece */
 	bool fits;           /* a hole is large enough, and may be cut */

@@ -700,8 +700,10 @@ bool clv_state_open(struct clv_state *s, const struct clv_trace *trace, const st
 	s->basis = clv_state_basis(history);
 	s->has_ready = has_note(history, CLV_EVENT_READY, CLV_EVENT_READY);
 	s->driver_is_live = s->basis == CLV_BASIS_DRIVER && !history->alloc_count;
-	s->given_known =
-		s->basis == CLV_BASIS_SEGMENTS ? trace->torch.present || !history->event_count : history->slack != NULL;
+	s->given_known = s->basis == CLV_BASIS_SEGMENTS
+				 ? trace->torch.present || !history->event_count
+				 : s->basis == CLV_BASIS_FRAMES ||
+					   history->slack != NULL; /* a recorder leaves out what is 0 for all */
 	/* settings that this version refuses are another version's; the defaults are nearest then */
 	if (!trace->torch.present || !clv_torch_settings_recorded(&s->settings, &trace->torch, NULL))
 		clv_torch_settings_default(&s->settings);

@@ -17,13 +17,18 @@
 
 #define TEXT 1024
 #define CANDIDATES_MAX 12 /* more than are ever added */
-/* What is told as advice saves at least this, and 1 % of what was held. */
+/* What is told as advice saves at least this, and so much of what was held. A setting beside a simpler change is to save more than
+ * chance does. */
 #define WORTH_BYTES (2 * CLV_MIB)
+#define WORTH_PERCENT 1
+#define WORTH_PERCENT_BESIDE 5
+#define SLOTS_MIN 2       /* of a reservation that is tried */
 #define EVENT_LAG_US 1000 /* as `cleave replay` has it by default */
 
 struct candidate {
 	char policy[TEXT], what[TEXT];
-	enum { ALONE, PLAIN, BESIDE_PLAIN } role; /* BESIDE_PLAIN: it is to be better than PLAIN, too */
+	/* SAME: no change of a recording of Cleave, and so no advice. BESIDE_PLAIN: it is to be better than PLAIN or SAME, too */
+	enum { ALONE, SAME, PLAIN, BESIDE_PLAIN } role;
 };
 
 struct whatif {
@@ -38,7 +43,7 @@ struct whatif {
 		asked; /* the history in which what failed is asked for as if it had been served, and freed at once */
 	uint32_t *empty_caches; /* events of that history */
 	uint64_t capacity;
-	uint32_t plain;  /* index in trials of the PLAIN one; 0: it was not tried */
+	uint32_t plain;  /* index in trials of the PLAIN one, or of one beside it that is better; 0: it was not tried */
 	uint64_t budget; /* events that may still be replayed */
 };
 
@@ -157,25 +162,32 @@ static void heap_settings(const struct clv_report_device *d, char *out, size_t l
 	}
 }
 
-/* Slots of their own for what pins most, so that it no longer lies among the rest. */
+/* Slots of their own for what pins most, so that it no longer lies among the rest. A single block, and what strands little, is not
+ * worth a setting: where it helps in a replay, that is by chance. */
+static bool is_worth_slots(const struct clv_report_moment *m, const struct clv_report_group *g)
+{
+	uint64_t stranded = m->sum.of[CLV_CAUSE_HARD], pinned = clv_max_u64(g->stranded_bytes, g->marginal_bytes);
+	return g->size > CLV_RESERVE_ABOVE && g->blocks >= SLOTS_MIN && g->blocks <= CLV_RESERVE_COUNT_MAX &&
+	       pinned >= stranded / 10 && pinned >= m->sum.held / 100;
+}
+
 static void reserve_candidates(struct whatif *w, const char *settings)
 {
 	const struct clv_report_moment *m = &w->d->moments[w->d->worst];
 	char policy[TEXT], size[32];
 	for (uint32_t g = 0; g < m->groups_kept && g < 3; g++) {
 		const struct clv_report_group *group = &m->groups[g];
-		if (!group->size || group->size <= CLV_RESERVE_ABOVE || group->blocks > CLV_RESERVE_COUNT_MAX ||
-		    !(group->marginal_bytes || group->shared_bytes) || strstr(settings, "reserve:"))
+		if (!is_worth_slots(m, group) || strstr(settings, "reserve:"))
 			continue;
 		snprintf(policy, sizeof(policy), "cleave:%s%sreserve:%" PRIu64 "*%" PRIu64, settings,
 			 *settings ? "," : "", group->size, group->blocks);
 		clv_size_print(group->size, size, sizeof(size));
-		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " of %s back",
+		add(w, policy, "`cleave run` with CLEAVE_CONF=%s, which keeps room for %" PRIu64 " blocks of %s",
 		    policy + strlen("cleave:"), group->blocks, size)
 			->role = BESIDE_PLAIN;
 		snprintf(policy + strlen(policy), sizeof(policy) - strlen(policy), "+class");
 		add(w, policy,
-		    "`cleave run` with CLEAVE_CONF=%s, which holds memory for %" PRIu64 " from half of %s to %s back",
+		    "`cleave run` with CLEAVE_CONF=%s, which keeps room for %" PRIu64 " blocks from half of %s to %s",
 		    policy + strlen("cleave:"), group->blocks, size, size)
 			->role = BESIDE_PLAIN;
 		return;
@@ -188,12 +200,12 @@ static void cleave_candidates(struct whatif *w)
 	heap_settings(w->d, settings, sizeof(settings));
 	bool own = w->d->basis == CLV_BASIS_FRAMES;
 	snprintf(policy, sizeof(policy), "cleave%s%s", *settings ? ":" : "", settings);
-	add(w, policy, own ? "the same settings, replayed" : "`cleave run`: the same requests served by Cleave")->role =
-		PLAIN;
+	add(w, policy, own ? "the same settings, replayed" : "`cleave run`, so that Cleave serves the same requests")
+		->role = own ? SAME : PLAIN;
 	reserve_candidates(w, settings);
 	if (own && !strstr(settings, "growth:tight")) {
 		snprintf(policy, sizeof(policy), "cleave:%s%sgrowth:tight", settings, *settings ? "," : "");
-		add(w, policy, "CLEAVE_CONF=%s", policy + strlen("cleave:"));
+		add(w, policy, "CLEAVE_CONF=%s", policy + strlen("cleave:"))->role = BESIDE_PLAIN;
 	}
 }
 
@@ -231,14 +243,14 @@ static bool ask_for_all(struct whatif *w)
 	return true;
 }
 
-static bool is_better(const struct clv_report_trial *t, const struct clv_report_trial *base)
+static bool is_better(const struct clv_report_trial *t, const struct clv_report_trial *base, uint64_t percent)
 {
 	if (!t->completed)
 		return false;
 	if (!base->completed)
 		return true;
 	uint64_t saved = base->peak_held - clv_min_u64(base->peak_held, t->peak_held);
-	return saved >= clv_max_u64(WORTH_BYTES, base->peak_held / 100);
+	return saved >= clv_max_u64(WORTH_BYTES, base->peak_held / 100 * percent);
 }
 
 static char *copy(const char *text)
@@ -277,8 +289,10 @@ static bool try_one(struct whatif *w, const struct candidate *c)
 		.saved_bytes = (int64_t)(d->trials[0].peak_held - result->stats.peak_reserved_bytes),
 	};
 	bool beside = c->role == BESIDE_PLAIN && w->plain;
-	t->confirmed = is_better(t, &d->trials[0]) && (!beside || is_better(t, &d->trials[w->plain]));
-	if (c->role == PLAIN)
+	t->confirmed = c->role != SAME && is_better(t, &d->trials[0], WORTH_PERCENT) &&
+		       (!beside || is_better(t, &d->trials[w->plain], WORTH_PERCENT_BESIDE));
+	if (c->role == PLAIN || c->role == SAME ||
+	    (beside && t->confirmed)) /* what comes after is to be better than this */
 		w->plain = d->trial_count;
 	d->trial_count++;
 	clv_mem_free(result);
@@ -305,7 +319,8 @@ static uint64_t capacity_then(const struct clv_report_device *d)
 	for (uint32_t i = 0; i < d->moment_count; i++) {
 		const struct clv_report_moment *m = &d->moments[i];
 		if (m->kind == CLV_MOMENT_FAILURE)
-			return m->sum.held + (m->failure.device_free == UINT64_MAX ? 0 : m->failure.device_free);
+			return clv_report_surely_held(d->basis, &m->sum) +
+			       (m->failure.device_free == UINT64_MAX ? 0 : m->failure.device_free);
 	}
 	return 0;
 }
