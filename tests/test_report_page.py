@@ -403,6 +403,8 @@ class Hostile(Pages):
         self.page(self.pickled("state.pickle", {"segments": [segment], "device_traces": []}))
         self.assertEqual(self.text("#culprits td.name").split()[-1], "kept")
         self.assertEqual(int(self.ask("document.body.dataset.blocks")), 1)
+        self.assertNotIn("never freed", self.text("#culprits"))
+        self.assertNotIn("recorded", self.text("#figures"))
 
     def test_no_event(self):
         told = cleave(self.pickled("empty.pickle", snapshot([])), "-o", self.path("empty.html"))

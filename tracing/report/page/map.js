@@ -157,6 +157,8 @@ function drawAddressAxis(context, s, d) {
 }
 
 function drawTimeAxis(context, s) {
+	if (!state.device.has_history)
+		return;
 	context.font = '11.5px system-ui, "DejaVu Sans", sans-serif';
 	context.textAlign = 'center';
 	context.textBaseline = 'alphabetic';

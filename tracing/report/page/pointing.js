@@ -48,9 +48,11 @@ function blockLines(i) {
 	if (b.size[i] !== b.asked[i])
 		lines.push(['takes', bytesText(b.size[i])]);
 	lines.push(['address', hexText(addressAt(d.map, b.y[i]))]);
-	lines.push(['from', secondsText(d.clock.at(b.born[i])) + ', event ' + countText(b.born[i])]);
+	if (d.has_history)
+		lines.push(['from', secondsText(d.clock.at(b.born[i])) + ', event ' + countText(b.born[i])]);
 	const lived = [secondsText(b.life[i] / 1e6), countOf(b.gone[i] - b.born[i] - b.freed[i] + 1, 'event')];
-	lines.push(['lived', b.freed[i] ? lived.join(', ') : 'to the end of the trace']);
+	if (d.has_history)
+		lines.push(['lived', b.freed[i] ? lived.join(', ') : 'to the end of the trace']);
 	if (b.freed[i] > 1)
 		lines.push(['then', 'waited ' + countText(b.freed[i] - 1) + ' events for a stream']);
 	if (b.stream[i])

@@ -26,7 +26,8 @@ function drawSummary() {
 		size('most held', held), figure('held / live', heldOverLive(d), 'most held over most live'),
 		size('stranded at most', hard, percentText(hard, held) + ' of the most held', hard > held / 10),
 		d.limit ? size('limit', d.limit) : null, d.device_bytes ? size('device', d.device_bytes) : null,
-		figure('requests', countText(d.allocs)), figure('recorded', secondsText(d.duration_s)));
+		d.has_history ? figure('requests', countText(d.allocs)) : null,
+		d.has_history ? figure('recorded', secondsText(d.duration_s)) : null);
 }
 
 /* ---- moments and who pins memory at them ---- */
@@ -55,6 +56,11 @@ function drawMomentText(m) {
 	fill(byId('moment-text'), ...parts, '.');
 }
 
+/* Of a state alone nothing is known of lifetimes. */
+function lifeText(pair) {
+	return state.device.has_history ? rangeText(pair) : '?';
+}
+
 function rangeText(pair) {
 	const [a, b] = pair.map(s => s === null || s < 0 ? '?' : secondsText(s));
 	return a === b ? a : a + ' \u2013 ' + b;
@@ -62,6 +68,8 @@ function rangeText(pair) {
 
 /* How long the blocks of a group still live. */
 function leftText(g) {
+	if (!state.device.has_history)
+		return '?';
 	if (g.never_freed >= g.blocks)
 		return 'never freed';
 	return rangeText(g.left.map(s => Math.max(0, s))) + (g.never_freed ? ' (' + countText(g.never_freed) + ' never)' : '');
@@ -100,7 +108,7 @@ const groupColumns = [
 	{head: 'in this order', kind: 'n', title: 'what it adds if all above it have gone, too', of: g => bytes(g.marginal)},
 	{head: 'blocks', kind: 'n', of: g => countText(g.blocks)},
 	{head: 'bytes', kind: 'n', title: 'that its live blocks take', of: g => bytes(g.bytes)},
-	{head: 'lived', kind: 'n', title: 'at that moment, since their allocation', of: g => rangeText(g.age)},
+	{head: 'lived', kind: 'n', title: 'at that moment, since their allocation', of: g => lifeText(g.age)},
 	{head: 'will live', kind: 'n', title: 'from that moment until they are freed', of: leftText},
 	{head: 'who', kind: 'name', of: g => g.name},
 ];
@@ -159,7 +167,7 @@ function blockText(b) {
 	if (!b)
 		return '\u2013';
 	const frames = state.stack(b.stack);
-	return bytesText(b.size) + (frames.length ? ', ' + stackTitle(b.stack) : '') + (b.freed === null ? ', never freed' : '');
+	return bytesText(b.size) + (frames.length ? ', ' + stackTitle(b.stack) : '') + (b.freed === null && state.device.has_history ? ', never freed' : '');
 }
 
 const holeColumns = [
