@@ -197,6 +197,16 @@ START_TEST(ranks_side_by_side)
 	json_decref(doc);
 	struct cli_result r = cli_run("report", "--no-trials", first, second, NULL);
 	ck_assert(strstr(r.out, "fuzz_capped") < strstr(r.out, "pools"));
+	ck_assert_ptr_nonnull(strstr(r.out, "pools.clv, device 0\n"));
+	ck_assert_ptr_null(strstr(r.out, "worst of"));
+
+	/* of many only the worst is told of in full; the table has a line for each */
+	r = cli_run("report", "--no-trials", first, second, first, NULL);
+	ck_assert_ptr_nonnull(strstr(r.out, "fuzz_capped.clv, device 0\n"));
+	ck_assert_ptr_null(strstr(r.out, "pools.clv, device 0\n"));
+	ck_assert_ptr_nonnull(strstr(r.out, "This was the worst of 3 devices."));
+	const char *line = strstr(r.out, "pools.clv");
+	ck_assert(line && strstr(line + 1, "pools.clv"));
 
 	/* a rank that recorded nothing is named */
 	static struct pickle p;

@@ -238,6 +238,8 @@ static void write_device(const struct clv_report_device *d, FILE *out)
 	}
 }
 
+#define TOLD_WHOLE 2u /* devices; of more, a person reads the worst first */
+
 /* What the words in the tables mean, once for all devices. */
 static void write_legend(const struct clv_report *r, FILE *out)
 {
@@ -261,8 +263,14 @@ static void write_legend(const struct clv_report *r, FILE *out)
 
 void clv_report_text_write(const struct clv_report *r, FILE *out)
 {
+	uint32_t told = r->device_count <= TOLD_WHOLE ? r->device_count : 1;
 	write_devices(r, out);
-	for (uint32_t i = 0; i < r->device_count; i++)
+	for (uint32_t i = 0; i < told; i++)
 		write_device(&r->devices[i], out);
+	if (told < r->device_count)
+		fprintf(out,
+			"\nThis was the worst of %" PRIu32
+			" devices. The page (-o) and --json have all; a trace by itself is told of whole.\n",
+			r->device_count);
 	write_legend(r, out);
 }
