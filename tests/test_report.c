@@ -73,6 +73,34 @@ START_TEST(who_pins_what)
 }
 END_TEST
 
+/* Two places that allocate through the same function are told apart by who calls it. */
+START_TEST(two_callers_of_one)
+{
+	struct rig r = rig_open();
+	char name[128];
+	rig_settings(&r, "");
+	uint32_t a = rig_stack(&r, 0, "/app/pool.py", 10, "take");
+	rig_stack(&r, a, "/app/pool.py", 20, "take_zeroed");
+	rig_stack(&r, a, "/app/load.py", 30, "load");
+	uint32_t b = rig_stack(&r, 0, "/app/pool.py", 10, "take");
+	rig_stack(&r, b, "/app/pool.py", 20, "take_zeroed");
+	rig_stack(&r, b, "/app/serve.py", 40, "serve");
+	rig_pinned_pattern(&r, a, b);
+	struct clv_report *report = rig_report(&r, NULL);
+	const struct clv_report_device *d = &report->devices[0];
+	const struct clv_report_moment *m = rig_moment(report, CLV_MOMENT_PEAK_LIVE);
+	ck_assert_str_eq(clv_report_group_name(d, rig_group_of(m, a), name, sizeof(name)),
+			 "pool.py:10 take (from load.py:30 load)");
+	ck_assert_str_eq(clv_report_group_name(d, rig_group_of(m, b), name, sizeof(name)),
+			 "pool.py:10 take (from serve.py:40 serve)");
+	ck_assert_str_eq(clv_report_group_name(d, rig_group_of(m, a), name, 8), "pool.py"); /* cut off */
+	/* a block by itself has nobody to be told apart from */
+	const struct clv_report_group alone = {.stack = a};
+	ck_assert_str_eq(clv_report_group_name(d, &alone, name, sizeof(name)), "pool.py:10 take");
+	rig_close(&r, report);
+}
+END_TEST
+
 START_TEST(only_the_top_is_kept)
 {
 	struct rig r = rig_open();
@@ -462,7 +490,7 @@ START_TEST(the_frame_that_tells_most)
 }
 END_TEST
 
-CHECK_MAIN("report", who_pins_what, only_the_top_is_kept, a_free_waits_for_its_streams,
+CHECK_MAIN("report", who_pins_what, two_callers_of_one, only_the_top_is_kept, a_free_waits_for_its_streams,
 	   what_is_not_split_off_is_internal, pages_of_expandable_segments_go_back_alone, frames_of_the_heap,
 	   what_became_of_reservations, frames_from_before, a_log_has_extents, the_driver_alone,
 	   memory_of_another_stream, marks_and_a_chosen_moment, a_state_without_a_history,

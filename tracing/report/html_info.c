@@ -59,8 +59,9 @@ static void note(json_t *list, const struct clv_trace *t, const struct clv_note 
 		row(list, "CLEAVE_CONF", "%s", *text_of(t, n) ? text_of(t, n) : "(none)");
 		break;
 	case CLV_EVENT_DEVICE:
-		row(list, "device", "%s, %s%s%s", text_of(t, n), clv_size_print(n->size, size, sizeof(size)),
-		    n->a ? "; the heap may hold " : "", n->a ? clv_size_print(n->a, limit, sizeof(limit)) : "");
+		row(list, "device", "%s%s%s%s%s", text_of(t, n), *text_of(t, n) ? ", " : "",
+		    clv_size_print(n->size, size, sizeof(size)), n->a ? "; the heap may hold " : "",
+		    n->a ? clv_size_print(n->a, limit, sizeof(limit)) : "");
 		break;
 	case CLV_EVENT_DROPPED:
 		row(list, "events lost", "%" PRIu64 ": %s", n->size, dropped_by(n->a));

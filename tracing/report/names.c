@@ -114,18 +114,74 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+static void write_frame(const struct clv_trace *trace, const struct clv_frame_record *f, char *buf, size_t len)
+{
+	if (f->line)
+		snprintf(buf, len, "%s:%" PRIu32 " %s", base_name(string_of(trace, f->file)), f->line,
+			 string_of(trace, f->function));
+	else if (*string_of(trace, f->function))
+		snprintf(buf, len, "%s", string_of(trace, f->function));
+	else
+		snprintf(buf, len, "%s", base_name(string_of(trace, f->file)));
+}
+
+static bool same_text(const struct clv_trace *trace, uint32_t a, uint32_t b)
+{
+	return a == b || !strcmp(string_of(trace, a), string_of(trace, b));
+}
+
+static bool same_frame(const struct clv_trace *trace, const struct clv_frame_record *a,
+		       const struct clv_frame_record *b)
+{
+	return a->line == b->line && same_text(trace, a->function, b->function) && same_text(trace, a->file, b->file);
+}
+
+/* Frame f of one stack and g of another are the same. The first one further out in which the first stack differs; NULL: none. */
+static const struct clv_frame_record *first_other(const struct clv_trace *trace, uint32_t stack,
+						  const struct clv_frame_record *f, uint32_t other,
+						  const struct clv_frame_record *g)
+{
+	const struct clv_frame_record *end =
+		trace->stack_frames + trace->stacks[stack].first + trace->stacks[stack].count;
+	const struct clv_frame_record *other_end =
+		trace->stack_frames + trace->stacks[other].first + trace->stacks[other].count;
+	while (f < end && g < other_end && same_frame(trace, f, g)) {
+		f++;
+		g++;
+	}
+	return f < end ? f : NULL;
+}
+
+/* Of a group that would be called as another one at the same moment: the caller that tells them apart. NULL: there is none. */
+static const struct clv_frame_record *caller_of(const struct clv_report_device *d, const struct clv_report_group *g,
+						const struct clv_frame_record *f)
+{
+	for (uint32_t i = 0; i < d->moment_count; i++) {
+		const struct clv_report_moment *m = &d->moments[i];
+		if (g < m->groups || g >= m->groups + m->groups_kept)
+			continue;
+		for (uint32_t k = 0; k < m->groups_kept; k++) {
+			const struct clv_frame_record *other = clv_report_frame_of(d->trace, m->groups[k].stack);
+			if (m->groups[k].stack != g->stack && other && same_frame(d->trace, f, other))
+				return first_other(d->trace, g->stack, f, m->groups[k].stack, other);
+		}
+	}
+	return NULL;
+}
+
 char *clv_report_group_name(const struct clv_report_device *d, const struct clv_report_group *g, char *buf, size_t len)
 {
 	const struct clv_trace *trace = d->trace;
 	const struct clv_frame_record *f = clv_report_frame_of(trace, g->stack);
 	char size[32];
-	if (f && f->line) {
-		snprintf(buf, len, "%s:%" PRIu32 " %s", base_name(string_of(trace, f->file)), f->line,
-			 string_of(trace, f->function));
-	} else if (f && *string_of(trace, f->function)) {
-		snprintf(buf, len, "%s", string_of(trace, f->function));
-	} else if (f) {
-		snprintf(buf, len, "%s", base_name(string_of(trace, f->file)));
+	if (f) {
+		const struct clv_frame_record *caller = caller_of(d, g, f);
+		char from[256];
+		write_frame(trace, f, buf, len);
+		if (caller && strlen(buf) < len) {
+			write_frame(trace, caller, from, sizeof(from));
+			snprintf(buf + strlen(buf), len - strlen(buf), " (from %s)", from);
+		}
 	} else if (!g->size) {
 		snprintf(buf, len, "blocks of several sizes");
 	} else if (trace->stream_count > 1 && g->stream < trace->stream_count && trace->streams[g->stream]) {

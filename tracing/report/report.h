@@ -277,7 +277,8 @@ struct clv_report *clv_report_make(const struct clv_trace *const *traces, uint32
 void clv_report_free(struct clv_report *report); /* NULL is allowed */
 
 /* "attention.py:312 forward"; without a stack "blocks of 2.0 MiB on stream 0x..". The frame told is the innermost one that is not
- * of an allocator or of PyTorch's own machinery. Returns buf. */
+ * of an allocator or of PyTorch's own machinery. If another group of the same moment would be called so, the caller that tells
+ * them apart follows: " (from train.py:20 step)". Returns buf. */
 char *clv_report_group_name(const struct clv_report_device *d, const struct clv_report_group *g, char *buf, size_t len);
 
 /* The frame of a stack that tells a person most, or NULL if there is none. */
