@@ -576,6 +576,8 @@ START_TEST(fork_with_follow)
 {
 	pthread_t threads[2];
 	char name[160];
+	if (getenv("MESON_EXE_WRAPPER"))
+		return; /* nor can an emulator of user programs: its own threads are lost in the child */
 	rig_begin();
 	rig_open(&(struct clv_record_config){.flush_ms = 1, .fork_follow = true, .settings = "x:y"});
 	for (unsigned i = 0; i < 2; i++)

@@ -182,13 +182,22 @@ START_TEST(a_heap_is_recorded)
 }
 END_TEST
 
-/* Its exit status. */
+/* Its exit status. In a cross build the program runs in the emulator, as this one does. */
 static int run_user(const char *preload, const char *file)
 {
 	const char *program = getenv("CLEAVE_TRACE_USER");
 	ck_assert_ptr_nonnull(program);
 	pid_t child = fork();
 	if (child == 0) {
+		char for_emulator[4096];
+		snprintf(for_emulator, sizeof(for_emulator), "LD_PRELOAD=%s", preload ? preload : "");
+		if (getenv("MESON_EXE_WRAPPER")) {
+			if (preload)
+				setenv("QEMU_SET_ENV", for_emulator, 1);
+			execl("/bin/sh", "sh", "-c", "exec $MESON_EXE_WRAPPER \"$0\" \"$@\"", program, file,
+			      (char *)NULL);
+			_exit(127);
+		}
 		if (preload)
 			setenv("LD_PRELOAD", preload, 1);
 		execl(program, program, file, (char *)NULL);
