@@ -5,6 +5,7 @@
 #ifndef CLV_LIVE_RIG_H
 #define CLV_LIVE_RIG_H
 
+#include "../src/base/clock.h"
 #include "../src/driver/sim.h"
 #include "../src/live/stat_serve.h"
 
@@ -36,7 +37,7 @@ static inline void live_open(const char *settings)
 	ck_assert_int_eq(clv_heap_open(&live.heap, live.driver, &live_settings), 0);
 	live.settings = &live_settings;
 	live.say = live_say;
-	live.opened_ns = clv_live_now_ns();
+	live.opened_ns = clv_clock_ns();
 }
 
 static inline cleave_ptr live_alloc(size_t bytes)

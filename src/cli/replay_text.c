@@ -2,11 +2,11 @@
 #include "replay_text.h"
 #include "table.h"
 
+#include "../base/clock.h"
 #include "../base/size_text.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CELL CLV_TABLE_CELL
@@ -186,9 +186,7 @@ void clv_replay_text_write(const struct clv_replay_report *report, uint64_t capa
 
 static int64_t now_ms(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return (int64_t)(clv_clock_ns() / 1000000);
 }
 
 void clv_replay_meter_init(struct clv_replay_meter *meter, FILE *terminal)

@@ -307,7 +307,7 @@ unsigned clv_cuda_captures(const struct clv_driver *cuda)
 /* By a clock that nobody sets. */
 static bool write_lock_within(pthread_rwlock_t *lock, uint64_t ns)
 {
-	uint64_t at = clv_cuda_now() + ns;
+	uint64_t at = clv_clock_ns() + ns;
 	struct timespec until = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
 	if (pthread_rwlock_clockwrlock(lock, CLOCK_MONOTONIC, &until))
 		return false;
@@ -338,7 +338,7 @@ void clv_cuda_set_virtual(struct clv_driver *cuda, const struct clv_cuda_virtual
 
 static uint64_t cuda_now_ns(struct clv_driver *self)
 {
-	return clv_cuda_now() - cuda_of(self)->opened_ns;
+	return clv_clock_ns() - cuda_of(self)->opened_ns;
 }
 
 static void cuda_counts(struct clv_driver *self, struct clv_call_counts *out)
@@ -486,7 +486,7 @@ struct clv_driver *clv_cuda_open(const struct clv_cuda_config *config, struct cl
 	c->adopt_streams = config->adopt_streams;
 	/* who does not tell of streams does not tell of captures either: as if there were one always */
 	atomic_init(&c->captures, config->adopt_streams ? 1 : 0);
-	c->opened_ns = clv_cuda_now();
+	c->opened_ns = clv_clock_ns();
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_rwlock_init(&c->begins, NULL);
 	clv_cuda_new_epoch(c);

@@ -12,9 +12,10 @@
 
 #include "cuda.h"
 
+#include "../base/clock.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 /* A context stays in the list when it is gone, since events name it; the next one that comes takes its place. */
 struct cuda_context {
@@ -86,23 +87,16 @@ static inline struct cuda *cuda_of(const struct clv_driver *driver)
 	return CLV_CONTAINER_OF(driver, struct cuda, base);
 }
 
-static inline uint64_t clv_cuda_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static inline void clv_cuda_count(struct cuda *c, enum clv_call call, uint64_t since)
 {
 	atomic_fetch_add_explicit(&c->calls[call], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&c->ns, clv_cuda_now() - since, memory_order_relaxed);
+	atomic_fetch_add_explicit(&c->ns, clv_clock_ns() - since, memory_order_relaxed);
 }
 
 /* The value of `made`, a call of libcuda, which is counted as `call` with the time that it took. */
 #define CUDA_TIMED(c, call, made)                                                                                      \
 	({                                                                                                             \
-		uint64_t since_ = clv_cuda_now();                                                                      \
+		uint64_t since_ = clv_clock_ns();                                                                      \
 		CUresult result_ = (made);                                                                             \
 		clv_cuda_count(c, call, since_);                                                                       \
 		result_;                                                                                               \

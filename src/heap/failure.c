@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "failure.h"
 
+#include "../base/clock.h"
 #include "../base/size_text.h"
 #include "../base/text.h"
 #include "../host/meta.h"
@@ -15,7 +16,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static uint64_t largest_hole(const struct clv_arena *a)
 {
@@ -117,9 +117,7 @@ void clv_failure_note(struct clv_arena *a, uint64_t size, cleave_stream stream)
 	cleave_failure *f = &a->failure;
 	uint64_t device_free = 0, device_total = a->device_total;
 	a->driver->mem_get_info(a->driver, a->device, &device_free, &device_total);
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	a->failed_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	a->failed_ns = clv_clock_ns();
 	a->failures++;
 	memset(f, 0, sizeof(*f));
 	f->number = a->failures;

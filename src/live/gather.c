@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "gather.h"
 
+#include "../base/clock.h"
 #include "../host/meta.h"
 
 #include <stdio.h>
@@ -15,13 +16,6 @@ struct bytes {
 	char *at;
 	size_t len, room;
 };
-
-uint64_t clv_live_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* Room for `size` more bytes, which the caller fills before the next call; NULL: host memory is out. */
 static void *append(struct bytes *b, size_t size)
@@ -135,17 +129,17 @@ void *clv_gather(const struct clv_live *live, enum clv_stat_op op, size_t *len)
 	static uint64_t rest_until;
 	struct bytes b = {0};
 	struct clv_stat_process p;
-	uint64_t began = clv_live_now_ns();
+	uint64_t began = clv_clock_ns();
 	if (began < rest_until) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)(rest_until - began)}, NULL);
-		began = clv_live_now_ns();
+		began = clv_clock_ns();
 	}
 	fill_process(&p, live, op);
 	bool good = append(&b, sizeof(p)) != NULL;
 	for (int d = 0; good && d < live->driver->devices; d++)
 		good = add_device(&b, live, d, op, &p.used);
 	live->driver->counts(live->driver, &p.driver);
-	p.now_ns = clv_live_now_ns();
+	p.now_ns = clv_clock_ns();
 	rest_until = p.now_ns + clv_min_u64((p.now_ns - began) * REST_TIMES, REST_MOST_NS);
 	if (!good) {
 		clv_meta_free(b.at);

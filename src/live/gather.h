@@ -42,6 +42,4 @@ void *clv_gather(const struct clv_live *live, enum clv_stat_op op, size_t *len);
 /* False with the reason: the bytes are not an answer that this version understands. `data` is aligned to 8. */
 bool clv_stat_view(const void *data, size_t len, struct clv_stat_view *out, struct clv_error *err);
 
-uint64_t clv_live_now_ns(void); /* CLOCK_MONOTONIC */
-
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "metrics.h"
 
+#include "../base/clock.h"
 #include "../base/fd.h"
 #include "../base/file_name.h"
 #include "../host/meta.h"
@@ -359,7 +360,7 @@ static bool write_file(const struct clv_live *live)
 
 int clv_metrics_work(const struct clv_live *live)
 {
-	uint64_t now = clv_live_now_ns();
+	uint64_t now = clv_clock_ns();
 	if (now < file.due_ns)
 		return (int)((file.due_ns - now) / 1000000 + 1);
 	if (write_file(live)) {
@@ -371,6 +372,6 @@ int clv_metrics_work(const struct clv_live *live)
 		live->say(sentence);
 		file.said = true;
 	}
-	file.due_ns = clv_live_now_ns() + live->settings->metrics_ms * 1000000;
+	file.due_ns = clv_clock_ns() + live->settings->metrics_ms * 1000000;
 	return (int)live->settings->metrics_ms;
 }

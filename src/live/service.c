@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "service.h"
 
+#include "../base/clock.h"
 #include "../base/fd.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BACKLOG 64
@@ -20,9 +20,7 @@
 
 int64_t clv_service_now_ms(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return (int64_t)(clv_clock_ns() / 1000000);
 }
 
 socklen_t clv_service_address(const char *name, struct sockaddr_un *out)

@@ -7,8 +7,8 @@
 #define CLV_PACK_CLOCK_H
 
 #include "../base/base.h"
+#include "../base/clock.h"
 
-#include <time.h>
 
 struct clv_pack_clock {
 	uint64_t steps, steps_end; /* taken, and at which the search ends */
@@ -22,9 +22,7 @@ struct clv_pack_clock {
 
 static inline double clv_pack_now(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	return 1e-9 * (double)clv_clock_ns();
 }
 
 static inline bool clv_pack_clock_over(const struct clv_pack_clock *c)

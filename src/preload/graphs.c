@@ -5,6 +5,7 @@
  */
 #include "graphs.h"
 
+#include "../base/clock.h"
 #include "../host/meta.h"
 
 #include <errno.h>
@@ -583,22 +584,15 @@ static void orphan_blocks(struct capture *c)
 #define CALLBACKS_NS (100 * 1000 * 1000)
 static _Atomic uint64_t ended_ns;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 void clv_graphs_ended(void)
 {
-	atomic_store_explicit(&ended_ns, now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&ended_ns, clv_clock_ns(), memory_order_relaxed);
 }
 
 static bool ended_lately(void)
 {
 	uint64_t then = atomic_load_explicit(&ended_ns, memory_order_relaxed);
-	return then && now_ns() - then < CALLBACKS_NS;
+	return then && clv_clock_ns() - then < CALLBACKS_NS;
 }
 
 /* The driver calls back from a thread of its own, soon: until no more comes for a while. */

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "preload.h"
 
+#include "../base/clock.h"
 #include "../base/size_text.h"
 
 #include <cleave/plan.h>
@@ -70,15 +71,14 @@ void clv_report_failure(const struct clv_process *p, int device)
 	cleave_failure failure;
 	if (!p->settings.report || cleave_heap_last_failure(p->heap, device, &failure))
 		return;
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	time_t now = (time_t)(clv_clock_ns() / 1000000000u);
 	pthread_mutex_lock(&lock);
-	bool due = reported < FIRST_FAILURES || now.tv_sec - last_report >= FAILURE_PAUSE_S;
+	bool due = reported < FIRST_FAILURES || now - last_report >= FAILURE_PAUSE_S;
 	unsigned silent = left_out;
 	left_out = due ? 0 : left_out + 1;
 	if (due) {
 		reported++;
-		last_report = now.tv_sec;
+		last_report = now;
 	}
 	pthread_mutex_unlock(&lock);
 	if (!due)

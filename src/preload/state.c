@@ -10,6 +10,7 @@
 #include "ipc.h"
 #include "seen.h"
 
+#include "../base/clock.h"
 #include "../live/stat_serve.h"
 #include "../../tracing/record/record.h"
 
@@ -118,7 +119,7 @@ static const struct clv_process *open_now(void)
 					  .settings = &process.settings,
 					  .say = say_sentence,
 					  .recording = tell_recording,
-					  .opened_ns = clv_live_now_ns()});
+					  .opened_ns = clv_clock_ns()});
 	return &process;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "stress_internal.h"
 
+#include "../base/clock.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 bool clv_stress_wrong(struct stress_round *r, unsigned thread, uint64_t op, const char *fmt, ...)
 {
@@ -322,9 +323,7 @@ static bool run_round(const struct clv_stress_config *config, uint64_t seed, uin
 
 static double seconds(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return 1e-9 * (double)clv_clock_ns();
 }
 
 bool clv_stress_run(const struct clv_stress_config *config, struct clv_stress_result *out, struct clv_error *err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "record.h"
 
+#include "../../src/base/clock.h"
 #include "../../src/base/file_name.h"
 #include "../../src/host/meta.h"
 #include "record_writer.h"
@@ -132,7 +133,7 @@ void clv_record_event(const struct clv_record_event *e)
 	ring->busy = true;
 	atomic_signal_fence(memory_order_seq_cst);
 	uint32_t stack = wants_stack(ring, e) ? stack_of_caller() : 0;
-	uint64_t time = clv_record_now();
+	uint64_t time = clv_clock_ns();
 	if (CLV_UNLIKELY(time <= ring->last_time)) /* a coarse clock: the order of one thread's events is kept */
 		time = ring->last_time + 1;
 	ring->last_time = time;
@@ -219,7 +220,7 @@ static void before_fork(void)
 	if (recorder.forks && recorder.state == OPEN) {
 		uint64_t n = atomic_load_explicit(&recorder.forks->begun, memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].pid, 0, memory_order_relaxed);
-		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_record_now(),
+		atomic_store_explicit(&recorder.forks->places[n % CLV_FORKS].time, clv_clock_ns(),
 				      memory_order_relaxed);
 		atomic_store_explicit(&recorder.forks->begun, n + 1, memory_order_release);
 	}
@@ -299,7 +300,7 @@ static struct clv_writer *make_writer(const struct clv_record_config *config, co
 	w->config.settings = copy_text(config->settings);
 	w->shared = &recorder.shared;
 	w->forks = recorder.forks;
-	w->begun = w->polled = clv_record_now();
+	w->begun = w->polled = clv_clock_ns();
 	atomic_init(&w->file.fd, -1);
 	/* later files are where the first is, wherever the program has gone meanwhile */
 	clv_file_name_absolute(path, w->file.path, sizeof(w->file.path));
@@ -432,7 +433,7 @@ static void open_in_child(void)
 /* Until the word is not `value`, or it is late. */
 static void wait_while(_Atomic uint32_t *word, uint32_t value, uint64_t deadline)
 {
-	uint64_t now = clv_record_now();
+	uint64_t now = clv_clock_ns();
 	if (now >= deadline)
 		return;
 	uint64_t left = deadline - now;
@@ -442,7 +443,7 @@ static void wait_while(_Atomic uint32_t *word, uint32_t value, uint64_t deadline
 
 bool clv_record_flush(uint32_t timeout_ms)
 {
-	uint64_t deadline = clv_record_now() + timeout_ms * MS;
+	uint64_t deadline = clv_clock_ns() + timeout_ms * MS;
 	if (!clv_record_is_open() || atomic_load(&recorder.session) == SESSION_FOLLOW)
 		return true;
 	uint32_t asked = atomic_fetch_add(&recorder.shared.flush_asked, 1) + 1;
@@ -451,10 +452,10 @@ bool clv_record_flush(uint32_t timeout_ms)
 		uint32_t done = atomic_load(&recorder.shared.flush_done);
 		if ((int32_t)(done - asked) >= 0)
 			return true;
-		if (clv_record_now() >= deadline || !atomic_load(&recorder.writer_lives))
+		if (clv_clock_ns() >= deadline || !atomic_load(&recorder.writer_lives))
 			return false;
 		/* looked at now and then, since the writer can end meanwhile */
-		wait_while(&recorder.shared.flush_done, done, clv_min_u64(deadline, clv_record_now() + 100 * MS));
+		wait_while(&recorder.shared.flush_done, done, clv_min_u64(deadline, clv_clock_ns() + 100 * MS));
 	}
 }
 
@@ -470,11 +471,11 @@ void clv_record_close(void)
 	if (!open)
 		return;
 	clv_rings_session(0, true);
-	uint64_t deadline = clv_record_now() + CLOSE_MS * MS;
+	uint64_t deadline = clv_clock_ns() + CLOSE_MS * MS;
 	atomic_store(&recorder.shared.stop_by, deadline);
 	atomic_store(&recorder.shared.stop, 1);
 	clv_writer_wake(&recorder.shared);
-	while (atomic_load(&recorder.writer_lives) && clv_record_now() < deadline + CLOSE_MS / 4 * MS)
+	while (atomic_load(&recorder.writer_lives) && clv_clock_ns() < deadline + CLOSE_MS / 4 * MS)
 		wait_while(&recorder.writer_lives, 1, deadline + CLOSE_MS / 4 * MS);
 	if (atomic_load(&recorder.writer_lives)) /* it hangs in a call of the system, and ends when that does */
 		pthread_detach(recorder.thread);

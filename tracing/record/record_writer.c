@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "record_writer.h"
 
+#include "../../src/base/clock.h"
 #include "../../src/base/file_name.h"
 #include "../../src/host/meta.h"
 #include "../trace.h"
@@ -41,13 +42,6 @@ struct clv_cursor {
 };
 
 enum saying { SAY_DISK, SAY_LIMIT, SAY_MEMORY, SAY_SLOW, SAY_FILE };
-
-uint64_t clv_record_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void say(struct clv_writer *w, enum saying what, const char *fmt, ...) CLV_PRINTF(3, 4);
 
@@ -202,7 +196,7 @@ static void put_drop(struct clv_writer *w, enum clv_drop_cause cause, uint64_t c
 	atomic_fetch_add_explicit(&w->shared->dropped, count, memory_order_relaxed);
 	put_own(w,
 		(struct clv_raw){
-			.event = CLV_EVENT_DROPPED, .device = -1, .time = clv_record_now(), .size = count, .a = cause},
+			.event = CLV_EVENT_DROPPED, .device = -1, .time = clv_clock_ns(), .size = count, .a = cause},
 		thread, NULL);
 }
 
@@ -227,7 +221,7 @@ static void put_process(struct clv_writer *w)
 	char command[1024];
 	struct timespec wall;
 	bool has_rank;
-	uint64_t rank = clv_process_rank(&has_rank), now = clv_record_now(), begun = w->begun;
+	uint64_t rank = clv_process_rank(&has_rank), now = clv_clock_ns(), begun = w->begun;
 	clock_gettime(CLOCK_REALTIME, &wall);
 	read_command(command, sizeof(command));
 	put_own(w,
@@ -386,9 +380,9 @@ static bool append(struct clv_writer *w)
 {
 	if (!w->packed.len)
 		return true;
-	uint64_t begun = clv_record_now();
+	uint64_t begun = clv_clock_ns();
 	int status = clv_record_file_append(&w->file, w->packed.data, w->packed.len);
-	w->stalled |= status || clv_record_now() - begun > SLOW_MS * MS;
+	w->stalled |= status || clv_clock_ns() - begun > SLOW_MS * MS;
 	if (status) {
 		say_disk(w, status);
 		return false;
@@ -551,7 +545,7 @@ static void tell_forks(struct clv_writer *w, bool last)
 {
 	if (!w->forks)
 		return;
-	uint64_t begun = atomic_load_explicit(&w->forks->begun, memory_order_acquire), now = clv_record_now();
+	uint64_t begun = atomic_load_explicit(&w->forks->begun, memory_order_acquire), now = clv_clock_ns();
 	if (begun - w->forks_told > CLV_FORKS)
 		w->forks_told = begun - CLV_FORKS;
 	for (; w->forks_told < begun; w->forks_told++) {
@@ -652,7 +646,7 @@ static void finish(struct clv_writer *w)
 			ended = true;
 			continue;
 		}
-		if (clv_record_now() >= atomic_load(&w->shared->stop_by)) {
+		if (clv_clock_ns() >= atomic_load(&w->shared->stop_by)) {
 			give_up(w);
 			break;
 		}
@@ -667,7 +661,7 @@ void clv_writer_run(struct clv_writer *w)
 	while (!atomic_load(&s->stop)) {
 		uint32_t asked = atomic_load(&s->flush_asked);
 		bool flushing = asked != atomic_load(&s->flush_done);
-		uint64_t now = clv_record_now();
+		uint64_t now = clv_clock_ns();
 		bool good = advance(w) && pass(w, now);
 		if (good && (flushing || due(w, now))) {
 			end_chunk(w, false);

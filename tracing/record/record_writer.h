@@ -81,8 +81,6 @@ struct clv_writer {
 	uint64_t polled;     /* ns: when modules were looked for */
 };
 
-uint64_t clv_record_now(void);
-
 /* Makes the file, with a first chunk that tells of the process. False with `err`. */
 bool clv_writer_begin(struct clv_writer *w, struct clv_error *err);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "replay.h"
 
+#include "../../src/base/clock.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* Progress is told between stretches of so many events, so that the loop over events does not ask. */
 #define STRETCH (1u << 20)
@@ -20,9 +21,7 @@ struct walk {
 
 double clv_replay_seconds(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return 1e-9 * (double)clv_clock_ns();
 }
 
 static void failed(struct walk *w, uint64_t event)
