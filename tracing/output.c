@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "output.h"
 
+#include "../src/base/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -165,17 +167,8 @@ static void fail(struct clv_output *o, const char *what, const char *why, struct
 
 void clv_output_write(struct clv_output *o, const void *data, size_t len, struct clv_error *err)
 {
-	for (const char *from = data; len && !o->failed;) {
-		ssize_t n = write(o->fd, from, len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			fail(o, "written", n < 0 ? strerror(errno) : "no progress", err);
-			return;
-		}
-		from += n;
-		len -= (size_t)n;
-	}
+	if (!o->failed && !clv_fd_write(o->fd, data, len))
+		fail(o, "written", errno ? strerror(errno) : "no progress", err);
 }
 
 bool clv_output_end(struct clv_output *o, bool keep, struct clv_error *err)

@@ -308,27 +308,13 @@ bool clv_metrics_open(const struct clv_live *live)
 	return true;
 }
 
-static bool write_all(int fd, const char *text, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, text, len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		text += n;
-		len -= (size_t)n;
-	}
-	return true;
-}
-
 /* False with errno. */
 static bool replace_file(const char *text, size_t len)
 {
 	int fd = clv_fd_off_std(open(file.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
 	if (fd < 0)
 		return false;
-	bool good = write_all(fd, text, len);
+	bool good = clv_fd_write(fd, text, len);
 	int why = errno;
 	if (close(fd) && good) {
 		good = false;

@@ -6,6 +6,7 @@
 #include "service.h"
 #include "stat_name.h"
 
+#include "../base/fd.h"
 #include "../host/meta.h"
 
 #include <errno.h>
@@ -60,18 +61,12 @@ static int memory_with(const char *bytes, size_t len)
 	int fd = memfd_create("cleave-stat", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL) /* before that flag */
 		fd = memfd_create("cleave-stat", MFD_CLOEXEC);
-	for (size_t done = 0; fd >= 0 && done < len;) {
-		ssize_t n = write(fd, bytes + done, len - done);
-		if (n > 0) {
-			done += (size_t)n;
-			continue;
-		}
-		int why = n ? errno : ENOSPC;
-		close(fd);
-		fd = -1;
-		errno = why;
-	}
-	return fd;
+	if (fd < 0 || clv_fd_write(fd, bytes, len))
+		return fd;
+	int why = errno ? errno : ENOSPC;
+	close(fd);
+	errno = why;
+	return -1;
 }
 
 static bool answer(int fd, enum clv_stat_op op)

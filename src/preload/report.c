@@ -7,6 +7,7 @@
 #include "preload.h"
 
 #include "../base/clock.h"
+#include "../base/fd.h"
 #include "../base/size_text.h"
 
 #include <cleave/plan.h>
@@ -37,17 +38,8 @@ static void write_all(const char *text, size_t len)
 	sigaddset(&pipe, SIGPIPE);
 	sigpending(&pending);
 	bool blocked = !sigismember(&pending, SIGPIPE) && !pthread_sigmask(SIG_BLOCK, &pipe, &before);
-	while (len) {
-		ssize_t n = write(STDERR_FILENO, text, len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EPIPE && blocked)
-			sigtimedwait(&pipe, NULL, &(struct timespec){0});
-		if (n <= 0)
-			break;
-		text += n;
-		len -= (size_t)n;
-	}
+	if (!clv_fd_write(STDERR_FILENO, text, len) && errno == EPIPE && blocked)
+		sigtimedwait(&pipe, NULL, &(struct timespec){0});
 	if (blocked)
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
