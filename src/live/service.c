@@ -4,13 +4,13 @@
 
 #include "../base/clock.h"
 #include "../base/fd.h"
+#include "../base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,6 +144,7 @@ static void *run(void *service)
 	struct clv_service *s = service;
 	bool starved = false;
 	bool goes_on;
+	prctl(PR_SET_NAME, s->config->thread_name);
 	do {
 		while (step(s, &starved))
 			;
@@ -156,25 +157,6 @@ static void *run(void *service)
 	return NULL;
 }
 
-static bool start_thread(struct clv_service *s, struct clv_error *err)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
-	if (pthread_attr_init(&attr))
-		return clv_error_set(err, "no host memory");
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are the program's */
-	int why = pthread_create(&thread, &attr, run, s);
-	if (!why)
-		pthread_setname_np(thread, s->config->thread_name);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return !why || clv_error_set(err, "no thread (%s)", strerrordesc_np(why));
-}
-
 bool clv_service_start(struct clv_service *s, const struct clv_service_config *config, const char *name,
 		       struct clv_error *err)
 {
@@ -185,11 +167,12 @@ bool clv_service_start(struct clv_service *s, const struct clv_service_config *c
 	if (!listen_at(s, config->work ? NULL : err) && !config->work)
 		return false;
 	atomic_store(&s->up, true);
-	if (start_thread(s, err))
+	int why = clv_thread_start(NULL, STACK, run, s);
+	if (!why)
 		return true;
 	atomic_store(&s->up, false);
 	close_of(&s->fd);
-	return false;
+	return clv_error_set(err, "no thread (%s)", strerrordesc_np(why));
 }
 
 void clv_service_in_child(struct clv_service *s)

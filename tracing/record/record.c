@@ -3,13 +3,13 @@
 
 #include "../../src/base/clock.h"
 #include "../../src/base/file_name.h"
+#include "../../src/base/thread.h"
 #include "../../src/host/meta.h"
 #include "record_writer.h"
 #include "stack.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -183,23 +183,6 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* The thread hears no signals: they are the program's. */
-static int start_thread(struct clv_writer *w)
-{
-	pthread_attr_t attr;
-	sigset_t all, before;
-	int status = pthread_attr_init(&attr);
-	if (status)
-		return status;
-	sigfillset(&all);
-	pthread_attr_setstacksize(&attr, THREAD_STACK);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	status = pthread_create(&recorder.thread, &attr, run, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return status;
-}
-
 /* One by one: a thread that is late may still count an event of the recording before. */
 static void reset_shared(void)
 {
@@ -352,7 +335,7 @@ static bool start_writer(struct clv_writer *w, const struct clv_record_config *c
 	w->session = recorder.last_session;
 	clv_rings_session(w->session, true);
 	atomic_store(&recorder.writer_lives, 1);
-	if (start_thread(w) == 0)
+	if (clv_thread_start(&recorder.thread, THREAD_STACK, run, w) == 0)
 		return true;
 	atomic_store(&recorder.writer_lives, 0);
 	clv_rings_session(0, false);
@@ -373,7 +356,6 @@ static bool open_file(const struct clv_record_config *config, const char *path, 
 	if (w)
 		w->begins_late = late;
 	bool ok = w ? late || clv_writer_begin(w, err) : clv_error_set(err, "%s: out of host memory", path);
-	uint32_t session = recorder.last_session % (SESSION_FOLLOW - 1) + 1;
 	clv_rings_lock();
 	recorder.writer = w; /* before its thread can end */
 	clv_rings_unlock();
@@ -382,7 +364,7 @@ static bool open_file(const struct clv_record_config *config, const char *path, 
 	if (!ok)
 		recorder.writer = NULL;
 	recorder.state = ok ? OPEN : CLOSED;
-	atomic_store(&recorder.session, ok ? session : 0);
+	atomic_store(&recorder.session, ok ? recorder.last_session : 0);
 	clv_rings_unlock();
 	if (w && !ok)
 		clv_writer_free(w);
