@@ -28,7 +28,6 @@
 
 struct clv_writer_device {
 	int device;
-	uint32_t event_count, note_count;
 	struct clv_encode_events events;
 	struct clv_encode_notes notes;
 	bool described; /* what follows was told of it; later files begin with it */
@@ -121,7 +120,6 @@ static void put_note(struct clv_writer *w, struct clv_writer_device *d, const st
 	n.text = raw->text_len ? clv_tables_string(e, &w->tables, text, raw->text_len) + 1 : 0;
 	n.stack = clv_tables_stack(e, &w->tables, raw->stack);
 	clv_encode_note(e, d ? &d->notes : &w->loose, &n);
-	*(d ? &d->note_count : &w->loose_count) += 1;
 	w->chunk_cost += NOTE_COST;
 }
 
@@ -139,7 +137,6 @@ static void put_request(struct clv_writer *w, struct clv_writer_device *d, const
 	event.stream = clv_tables_stream(e, &w->tables, raw->stream);
 	event.stack = clv_tables_stack(e, &w->tables, raw->stack);
 	clv_encode_event(e, &d->events, &event);
-	d->event_count++;
 	w->chunk_cost += EVENT_COST;
 }
 
@@ -251,10 +248,8 @@ static void clear_columns(struct clv_writer *w)
 	for (uint32_t i = 0; i < w->device_count; i++) {
 		clv_encode_events_free(&w->encoder, &w->devices[i].events);
 		clv_encode_notes_free(&w->encoder, &w->devices[i].notes);
-		w->devices[i].event_count = w->devices[i].note_count = 0;
 	}
 	clv_encode_notes_free(&w->encoder, &w->loose);
-	w->loose_count = 0;
 }
 
 /* Puts the records that are in the encoder's chunk behind what is packed. */
@@ -278,19 +273,17 @@ static void pack(struct clv_writer *w, bool plain)
 static void end_chunk(struct clv_writer *w, bool plain)
 {
 	struct clv_encoder *e = &w->encoder;
-	uint64_t notes_and_events = w->chunk_events, taken = w->chunk_taken;
+	uint64_t told = w->chunk_events, taken = w->chunk_taken;
 	w->chunk_events = w->chunk_taken = w->chunk_cost = w->chunk_begun = 0;
-	if (!notes_and_events)
+	if (!told)
 		return;
 	clv_tables_end(e, &w->tables);
 	for (uint32_t i = 0; i < w->device_count; i++) {
 		struct clv_writer_device *d = &w->devices[i];
 		clv_encode_events_end(e, &d->events, (uint64_t)d->device, 1);
 		clv_encode_notes_end(e, &d->notes, d->device, 1);
-		d->event_count = d->note_count = 0;
 	}
 	clv_encode_notes_end(e, &w->loose, -1, 1);
-	w->loose_count = 0;
 	pack(w, plain);
 	if (!e->failed) {
 		clv_tables_kept(&w->tables);

@@ -59,7 +59,6 @@ struct clv_writer {
 	struct clv_writer_device *devices;
 	uint32_t device_count, device_cap;
 	struct clv_encode_notes loose; /* notes of no device */
-	uint32_t loose_count;
 	struct clv_ring_list rings;
 	struct clv_cursor *cursors;
 	size_t cursor_cap;
