@@ -363,8 +363,9 @@ static bool open_file(const struct clv_record_config *config, const char *path, 
 	clv_rings_lock();
 	if (!ok)
 		recorder.writer = NULL;
-	recorder.state = ok ? OPEN : CLOSED;
-	atomic_store(&recorder.session, ok ? recorder.last_session : 0);
+	bool open = recorder.writer != NULL; /* a writer that begins late may have failed and ended */
+	recorder.state = open ? OPEN : CLOSED;
+	atomic_store(&recorder.session, open ? recorder.last_session : 0);
 	clv_rings_unlock();
 	if (w && !ok)
 		clv_writer_free(w);
