@@ -3,6 +3,8 @@
 
 #include "utf8.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,4 +22,11 @@ json_t *clv_json_text(const char *s)
 json_t *clv_json_number(uint64_t v)
 {
 	return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
+}
+
+json_t *clv_json_hex(uint64_t v)
+{
+	char text[24];
+	snprintf(text, sizeof(text), "0x%" PRIx64, v);
+	return json_string(text);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * json_text: bytes as a string of JSON, and large numbers. Owns nothing.
+ * json_text: bytes as a string of JSON, large numbers and addresses. Owns nothing.
  */
 #ifndef CLV_JSON_TEXT_H
 #define CLV_JSON_TEXT_H
@@ -13,5 +13,8 @@ json_t *clv_json_text(const char *bytes);
 
 /* JSON readers hold integers in 63 bits; nothing real is larger. */
 json_t *clv_json_number(uint64_t v);
+
+/* "0x7f0000000000": an address or a handle. */
+json_t *clv_json_hex(uint64_t v);
 
 #endif

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "html_internal.h"
 
-#include "../json_text.h"
-
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 static json_t *causes_json(void)
 {
@@ -15,29 +11,17 @@ static json_t *causes_json(void)
 	return list;
 }
 
-json_t *clv_html_number(uint64_t n)
-{
-	return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
-}
-
 json_t *clv_html_seconds(double s)
 {
 	return isfinite(s) ? json_real(s) : json_null();
 }
 
-json_t *clv_html_hex(uint64_t n)
-{
-	char text[24];
-	snprintf(text, sizeof(text), "0x%" PRIx64, n);
-	return json_string(text);
-}
-
 json_t *clv_html_sum(const struct clv_report_sum *s)
 {
 	json_t *list = json_array();
-	json_array_append_new(list, clv_html_number(s->held));
+	json_array_append_new(list, clv_json_number(s->held));
 	for (int i = 0; i < CLV_CAUSE_COUNT; i++)
-		json_array_append_new(list, clv_html_number(s->of[i]));
+		json_array_append_new(list, clv_json_number(s->of[i]));
 	return list;
 }
 
@@ -45,7 +29,7 @@ static json_t *streams_json(const struct clv_trace *t)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < t->stream_count; i++)
-		json_array_append_new(list, clv_html_hex(t->streams[i]));
+		json_array_append_new(list, clv_json_hex(t->streams[i]));
 	return list;
 }
 
@@ -69,14 +53,14 @@ static json_t *device_json(const struct clv_html_device *p, struct clv_error *er
 	put(&j, "device", json_integer(h->device));
 	put(&j, "has_history", json_boolean(d->has_history));
 	put(&j, "summary", clv_json_text(d->summary ? d->summary : ""));
-	put(&j, "limit", clv_html_number(d->limit));
-	put(&j, "device_bytes", clv_html_number(d->device_bytes));
-	put(&j, "events", clv_html_number(h->event_count));
-	put(&j, "allocs", clv_html_number(h->alloc_count));
+	put(&j, "limit", clv_json_number(d->limit));
+	put(&j, "device_bytes", clv_json_number(d->device_bytes));
+	put(&j, "events", clv_json_number(h->event_count));
+	put(&j, "allocs", clv_json_number(h->alloc_count));
 	put(&j, "duration_s", clv_html_seconds(h->duration_s));
 	put(&j, "peak", clv_html_sum(&d->peak));
-	put(&j, "peak_live_holds", clv_html_number(d->peak_live_holds));
-	put(&j, "failures", clv_html_number(d->failures));
+	put(&j, "peak_live_holds", clv_json_number(d->peak_live_holds));
+	put(&j, "failures", clv_json_number(d->failures));
 	put(&j, "worst", json_integer(d->worst));
 	put(&j, "untried", json_integer(d->untried));
 	put(&j, "streams", streams_json(d->trace));

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * html_internal: what the parts of a page are made by. Each function answers NULL when host memory is out. Owns nothing.
+ * The page's numbers are doubles, so addresses and handles are texts (clv_json_hex).
  */
 #ifndef CLV_HTML_INTERNAL_H
 #define CLV_HTML_INTERNAL_H
 
+#include "../json_text.h"
 #include "address_map.h"
 #include "html_texts.h"
 
@@ -24,17 +26,11 @@ struct clv_html_device {
 /* An event's time, in us since the trace began; at event_count, that of the last. */
 uint64_t clv_html_time(const struct clv_html_device *p, uint32_t event);
 
-/* A size or a count; the page's numbers are doubles. */
-json_t *clv_html_number(uint64_t n);
-
 /* Seconds; null if they are no number. */
 json_t *clv_html_seconds(double s);
 
 /* [held, each cause] */
 json_t *clv_html_sum(const struct clv_report_sum *s);
-
-/* "0x7f..": addresses and handles are no doubles. */
-json_t *clv_html_hex(uint64_t n);
 
 json_t *clv_html_timeline(const struct clv_html_device *p);
 json_t *clv_html_times(const struct clv_html_device *p); /* of events */

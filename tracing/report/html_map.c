@@ -101,7 +101,7 @@ static json_t *layer_json(const struct clv_html_device *p, const struct clv_addr
 		       : kind == CLV_ADDRESS_RESERVATIONS ? names(p, layer)
 							  : json_object();
 	return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "count", (json_int_t)layer->count, "total",
-			 clv_html_number(layer->total), "born", clv_pack_json(&born), "events", clv_pack_json(&events),
+			 clv_json_number(layer->total), "born", clv_pack_json(&born), "events", clv_pack_json(&events),
 			 "y", clv_pack_json(&y), "size", clv_pack_json(&size), "tiles", tiles(map, layer), "more",
 			 more);
 }
@@ -118,7 +118,7 @@ json_t *clv_html_map(const struct clv_html_device *p, struct clv_error *err)
 	if (!clv_address_map_make(p->d, &limits, &map, err))
 		return NULL;
 	json_t *j = json_pack("{s:I, s:o, s:I, s:I, s:o}", "width", (json_int_t)map.width, "height",
-			      clv_html_number(map.height), "columns", (json_int_t)map.columns, "rows",
+			      clv_json_number(map.height), "columns", (json_int_t)map.columns, "rows",
 			      (json_int_t)map.rows, "extents", extents(&map));
 	for (int i = 0; j && i < CLV_ADDRESS_LAYER_COUNT; i++)
 		if (json_object_set_new(j, layer_names[i], layer_json(p, &map, i))) {

@@ -105,11 +105,11 @@ json_t *clv_html_reservations(const struct clv_html_device *p)
 	for (uint32_t i = 0; list && i < p->d->reservation_count; i++) {
 		const struct clv_report_reservation *r = &p->d->reservations[i];
 		json_t *j = json_pack("{s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:b}", "name",
-				      note_text(p->d->trace, r->name), "slot", clv_html_number(r->slot_bytes), "slots",
-				      clv_html_number(r->slots), "hard", r->hard, "held", clv_html_number(r->held),
-				      "held_most", clv_html_number(r->held_bytes_peak), "served",
-				      clv_html_number(r->served), "yielded", clv_html_number(r->yielded), "missed",
-				      clv_html_number(r->missed), "ended", r->ended);
+				      note_text(p->d->trace, r->name), "slot", clv_json_number(r->slot_bytes), "slots",
+				      clv_json_number(r->slots), "hard", r->hard, "held", clv_json_number(r->held),
+				      "held_most", clv_json_number(r->held_bytes_peak), "served",
+				      clv_json_number(r->served), "yielded", clv_json_number(r->yielded), "missed",
+				      clv_json_number(r->missed), "ended", r->ended);
 		if (json_array_append_new(list, j)) {
 			json_decref(list);
 			return NULL;

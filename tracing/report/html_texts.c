@@ -79,8 +79,7 @@ static uint32_t frame_of(struct clv_html_texts *t, const struct clv_trace *trace
 	uint32_t file = text_of(t, trace, trace_index, f->file), function = text_of(t, trace, trace_index, f->function);
 	uint32_t name = number(t, &t->names, (uint64_t)file << 32 | function, t->name_count);
 	t->name_count += name == t->name_count;
-	uint32_t place =
-		number(t, &t->places, f->line ? (uint64_t)f->line << 1 : f->address << 1 | 1, t->place_count);
+	uint32_t place = number(t, &t->places, f->line ? (uint64_t)f->line << 1 : f->address << 1 | 1, t->place_count);
 	t->place_count += place == t->place_count;
 	uint32_t frame = number(t, &t->frames, (uint64_t)name << 32 | place, t->frame_count);
 	if (frame == t->frame_count) {

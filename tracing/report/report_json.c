@@ -3,30 +3,16 @@
 
 #include "../json_text.h"
 
-#include <inttypes.h>
 #include <jansson.h>
-
-/* JSON readers hold integers in 63 bits; nothing real is larger. */
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)clv_min_u64(v, INT64_MAX));
-}
 
 static json_t *number_unless(uint64_t v, uint64_t none)
 {
-	return v == none ? json_null() : number(v);
-}
-
-static json_t *address(uint64_t v)
-{
-	char text[32];
-	snprintf(text, sizeof(text), "0x%" PRIx64, v);
-	return json_string(text);
+	return v == none ? json_null() : clv_json_number(v);
 }
 
 static json_t *event(uint32_t e)
 {
-	return e == CLV_REPORT_BEFORE || e == CLV_REPORT_NEVER ? json_null() : number(e);
+	return e == CLV_REPORT_BEFORE || e == CLV_REPORT_NEVER ? json_null() : clv_json_number(e);
 }
 
 static json_t *text_of(const struct clv_trace *trace, uint32_t index)
@@ -36,7 +22,7 @@ static json_t *text_of(const struct clv_trace *trace, uint32_t index)
 
 static json_t *stream_of(const struct clv_trace *trace, uint32_t stream)
 {
-	return stream < trace->stream_count ? address(trace->streams[stream]) : json_null();
+	return stream < trace->stream_count ? clv_json_hex(trace->streams[stream]) : json_null();
 }
 
 /* What json_pack answers for a list of which a member could not be made. */
@@ -55,8 +41,8 @@ static json_t *stack_of(const struct clv_trace *trace, uint32_t stack)
 		return list;
 	for (uint32_t i = 0; list && i < trace->stacks[stack].count; i++) {
 		const struct clv_frame_record *f = &trace->stack_frames[trace->stacks[stack].first + i];
-		list = append(list, json_pack("{s:o,s:o,s:o}", "file", text_of(trace, f->file), "line", number(f->line),
-					      "function", text_of(trace, f->function)));
+		list = append(list, json_pack("{s:o,s:o,s:o}", "file", text_of(trace, f->file), "line",
+					      clv_json_number(f->line), "function", text_of(trace, f->function)));
 	}
 	return list;
 }
@@ -64,11 +50,11 @@ static json_t *stack_of(const struct clv_trace *trace, uint32_t stack)
 /* {"held_bytes":..., "live_bytes":..., ...}. NULL: out of host memory. */
 static json_t *sum_json(const struct clv_report_sum *s)
 {
-	json_t *o = json_pack("{s:o}", "held_bytes", number(s->held));
+	json_t *o = json_pack("{s:o}", "held_bytes", clv_json_number(s->held));
 	for (int c = 0; o && c < CLV_CAUSE_COUNT; c++) {
 		char key[32];
 		snprintf(key, sizeof(key), "%s_bytes", clv_cause_name((enum clv_cause)c));
-		if (json_object_set_new(o, key, number(s->of[c]))) {
+		if (json_object_set_new(o, key, clv_json_number(s->of[c]))) {
 			json_decref(o);
 			o = NULL;
 		}
@@ -84,17 +70,17 @@ static json_t *block_json(const struct clv_report_device *d, uint32_t id)
 	char name[512];
 	const struct clv_report_group as_group = {.stack = b->stack, .size = b->size, .stream = b->stream};
 	clv_report_group_name(d, &as_group, name, sizeof(name));
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", clv_json_text(name), "address", address(b->addr),
-			 "requested_bytes", number(b->size), "given_bytes", number(b->given), "cut_from_bytes",
-			 number_unless(b->cut_from, 0), "alloc_event", event(b->born), "free_event", event(b->freed),
-			 "stream", stream_of(d->trace, b->stream));
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", clv_json_text(name), "address",
+			 clv_json_hex(b->addr), "requested_bytes", clv_json_number(b->size), "given_bytes",
+			 clv_json_number(b->given), "cut_from_bytes", number_unless(b->cut_from, 0), "alloc_event",
+			 event(b->born), "free_event", event(b->freed), "stream", stream_of(d->trace, b->stream));
 }
 
 static json_t *hole_json(const struct clv_report_device *d, const struct clv_report_hole *h)
 {
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "address", address(h->addr), "bytes", number(h->size),
-			 "stranded_bytes", number(h->stranded), "left", block_json(d, h->left), "right",
-			 block_json(d, h->right), "cut_by", block_json(d, h->cutter));
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "address", clv_json_hex(h->addr), "bytes",
+			 clv_json_number(h->size), "stranded_bytes", clv_json_number(h->stranded), "left",
+			 block_json(d, h->left), "right", block_json(d, h->right), "cut_by", block_json(d, h->cutter));
 }
 
 static json_t *span_json(double min, double max)
@@ -107,14 +93,15 @@ static json_t *group_json(const struct clv_report_device *d, const struct clv_re
 	char name[512];
 	clv_report_group_name(d, g, name, sizeof(name));
 	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name",
-			 clv_json_text(name), "blocks", number(g->blocks), "bytes", number(g->bytes), "requested_bytes",
-			 number_unless(g->size, 0), "stream", stream_of(d->trace, g->stream), "stranded_bytes",
-			 number(g->stranded_bytes), "marginal_bytes", number(g->marginal_bytes), "shared_bytes",
-			 number(g->shared_bytes), "frame_bytes", number(g->frame_bytes), "frames", number(g->frames),
-			 "frames_alone", number(g->frames_alone), "age_s",
+			 clv_json_text(name), "blocks", clv_json_number(g->blocks), "bytes", clv_json_number(g->bytes),
+			 "requested_bytes", number_unless(g->size, 0), "stream", stream_of(d->trace, g->stream),
+			 "stranded_bytes", clv_json_number(g->stranded_bytes), "marginal_bytes",
+			 clv_json_number(g->marginal_bytes), "shared_bytes", clv_json_number(g->shared_bytes),
+			 "frame_bytes", clv_json_number(g->frame_bytes), "frames", clv_json_number(g->frames),
+			 "frames_alone", clv_json_number(g->frames_alone), "age_s",
 			 d->has_history ? span_json(g->age_min_s, g->age_max_s) : json_null(), "left_s",
 			 span_json(g->left_min_s, g->left_max_s), "never_freed",
-			 d->has_history ? number(g->never_freed) : json_null(), "would_serve",
+			 d->has_history ? clv_json_number(g->never_freed) : json_null(), "would_serve",
 			 g->would_serve < 0 ? json_null() : json_boolean(g->would_serve), "sample",
 			 block_json(d, g->sample), "stack", stack_of(d->trace, g->stack));
 }
@@ -124,13 +111,13 @@ static json_t *failure_json(const struct clv_report_device *d, const struct clv_
 	const struct clv_report_failure *f = &m->failure;
 	if (m->kind != CLV_MOMENT_FAILURE)
 		return json_null();
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "requested_bytes", number(f->asked),
-			 "driver_bytes", number(f->needed), "device_free_bytes",
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "requested_bytes", clv_json_number(f->asked),
+			 "driver_bytes", clv_json_number(f->needed), "device_free_bytes",
 			 number_unless(f->device_free, UINT64_MAX), "limit_bytes", number_unless(f->limit, UINT64_MAX),
-			 "usable_free_bytes", number(f->usable_free), "largest_usable_bytes", number(f->largest_usable),
-			 "foreign_free_bytes", number(f->foreign_free), "repeats", number(f->repeats), "stream",
-			 stream_of(d->trace, f->stream), "text", clv_json_text(f->text), "stack",
-			 stack_of(d->trace, f->stack));
+			 "usable_free_bytes", clv_json_number(f->usable_free), "largest_usable_bytes",
+			 clv_json_number(f->largest_usable), "foreign_free_bytes", clv_json_number(f->foreign_free),
+			 "repeats", clv_json_number(f->repeats), "stream", stream_of(d->trace, f->stream), "text",
+			 clv_json_text(f->text), "stack", stack_of(d->trace, f->stack));
 }
 
 static json_t *moment_json(const struct clv_report_device *d, const struct clv_report_moment *m)
@@ -141,29 +128,30 @@ static json_t *moment_json(const struct clv_report_device *d, const struct clv_r
 	for (uint32_t i = 0; i < m->groups_kept; i++)
 		groups = append(groups, group_json(d, &m->groups[i]));
 	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", clv_moment_name(m->kind),
-			 "label", text_of(d->trace, m->label), "event", number(m->event), "time_s",
-			 json_real(m->time_s), "memory", sum_json(&m->sum), "live_blocks", number(m->live_blocks),
-			 "frames", number(m->frames), "frames_occupied", number(m->frames_occupied),
-			 "largest_hole_bytes", number(m->largest_hole), "hole_count", number(m->hole_count), "holes",
-			 holes, "culprit_groups", number(m->group_count), "culprits", groups, "failure",
-			 failure_json(d, m));
+			 "label", text_of(d->trace, m->label), "event", clv_json_number(m->event), "time_s",
+			 json_real(m->time_s), "memory", sum_json(&m->sum), "live_blocks",
+			 clv_json_number(m->live_blocks), "frames", clv_json_number(m->frames), "frames_occupied",
+			 clv_json_number(m->frames_occupied), "largest_hole_bytes", clv_json_number(m->largest_hole),
+			 "hole_count", clv_json_number(m->hole_count), "holes", holes, "culprit_groups",
+			 clv_json_number(m->group_count), "culprits", groups, "failure", failure_json(d, m));
 }
 
 static json_t *trial_json(const struct clv_report_trial *t)
 {
 	return json_pack("{s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:b,s:I}", "policy", clv_json_text(t->policy), "what",
 			 clv_json_text(t->what), "capacity_bytes", number_unless(t->capacity, 0), "completed",
-			 (int)t->completed, "failures", number(t->failures), "peak_held_bytes", number(t->peak_held),
-			 "stranded_peak_bytes", number(t->peak_stranded), "confirmed", (int)t->confirmed, "saved_bytes",
-			 (json_int_t)t->saved_bytes);
+			 (int)t->completed, "failures", clv_json_number(t->failures), "peak_held_bytes",
+			 clv_json_number(t->peak_held), "stranded_peak_bytes", clv_json_number(t->peak_stranded),
+			 "confirmed", (int)t->confirmed, "saved_bytes", (json_int_t)t->saved_bytes);
 }
 
 static json_t *reservation_json(const struct clv_report_device *d, const struct clv_report_reservation *r)
 {
 	return json_pack("{s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:b}", "name", text_of(d->trace, r->name), "bytes",
-			 number(r->slot_bytes), "count", number(r->slots), "hard", (int)r->hard, "held",
-			 number(r->held), "served", number(r->served), "yielded", number(r->yielded), "missed",
-			 number(r->missed), "held_peak_bytes", number(r->held_bytes_peak), "ended", (int)r->ended);
+			 clv_json_number(r->slot_bytes), "count", clv_json_number(r->slots), "hard", (int)r->hard,
+			 "held", clv_json_number(r->held), "served", clv_json_number(r->served), "yielded",
+			 clv_json_number(r->yielded), "missed", clv_json_number(r->missed), "held_peak_bytes",
+			 clv_json_number(r->held_bytes_peak), "ended", (int)r->ended);
 }
 
 /* Columns, a value a bucket. */
@@ -172,7 +160,7 @@ static json_t *timeline_json(const struct clv_report_device *d)
 	json_t *events = json_array(), *times = json_array(), *max = json_array(), *end = json_array();
 	for (uint32_t i = 0; i < d->bucket_count; i++) {
 		const struct clv_report_bucket *b = &d->buckets[i];
-		events = append(events, number(b->first_event));
+		events = append(events, clv_json_number(b->first_event));
 		times = append(times, json_real(b->begin_s));
 		max = append(max, sum_json(&b->max));
 		end = append(end, sum_json(&b->end));
@@ -195,14 +183,16 @@ static json_t *device_json(const struct clv_report_device *d, bool timeline)
 			 "file", clv_json_text(d->trace->file), "device", d->history->device, "format",
 			 clv_trace_format_name(d->trace->format), "basis", clv_report_basis_name(d->basis),
 			 "has_history", (int)d->has_history, "given_known", (int)d->given_known,
-			 "uncertain_until_event", number(d->uncertain_until), "events", number(d->history->event_count),
-			 "duration_s", json_real(d->history->duration_s), "limit_bytes", number_unless(d->limit, 0),
-			 "device_bytes", number_unless(d->device_bytes, 0), "peak", sum_json(&d->peak),
-			 "held_over_live", live ? json_real((double)d->peak.held / (double)live) : json_null(),
-			 "failures", number(d->failures), "failures_untold", number(d->failures_untold), "marks_untold",
-			 number(d->marks_untold), "worst_moment", d->moment_count ? number(d->worst) : json_null(),
-			 "summary", clv_json_text(d->summary), "moments", moments, "reservations", reservations,
-			 "trials", json_pack("{s:o,s:o}", "tried", trials, "untried", number(d->untried)), "timeline",
+			 "uncertain_until_event", clv_json_number(d->uncertain_until), "events",
+			 clv_json_number(d->history->event_count), "duration_s", json_real(d->history->duration_s),
+			 "limit_bytes", number_unless(d->limit, 0), "device_bytes", number_unless(d->device_bytes, 0),
+			 "peak", sum_json(&d->peak), "held_over_live",
+			 live ? json_real((double)d->peak.held / (double)live) : json_null(), "failures",
+			 clv_json_number(d->failures), "failures_untold", clv_json_number(d->failures_untold),
+			 "marks_untold", clv_json_number(d->marks_untold), "worst_moment",
+			 d->moment_count ? clv_json_number(d->worst) : json_null(), "summary",
+			 clv_json_text(d->summary), "moments", moments, "reservations", reservations, "trials",
+			 json_pack("{s:o,s:o}", "tried", trials, "untried", clv_json_number(d->untried)), "timeline",
 			 timeline ? timeline_json(d) : NULL);
 }
 
