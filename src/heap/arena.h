@@ -231,6 +231,14 @@ struct cleave_heap {
 /* The arena of a device, made at its first use; NULL with *why (heap.c). */
 struct clv_arena *clv_heap_arena(struct cleave_heap *heap, int device, int *why);
 
+/* The arena of a device that was used; NULL: it never was, so there is nothing to tell, or there is no such device. */
+static inline struct clv_arena *clv_heap_used_arena(struct cleave_heap *heap, int device)
+{
+	return device >= 0 && device < heap->devices
+		       ? atomic_load_explicit(&heap->arenas[device], memory_order_acquire)
+		       : NULL;
+}
+
 /* One walk over all structures of an arena against its books; false with a sentence in err (check.c). */
 bool clv_arena_check(struct clv_arena *a, struct clv_error *err);
 

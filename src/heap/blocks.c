@@ -125,7 +125,7 @@ int clv_heap_picture(cleave_heap *heap, int device, struct clv_heap_picture *out
 	if (device < 0 || device >= heap->devices)
 		return -EINVAL;
 	out->block_count = out->frame_count = 0;
-	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a) /* never used */
 		return 0;
 	struct list l = {.out = out->blocks, .room = out->block_room};

@@ -125,9 +125,7 @@ bool clv_heap_state(cleave_heap *heap, int device, struct clv_heap_state *out, c
 		    size_t room)
 {
 	memset(out, 0, sizeof(*out));
-	struct clv_arena *a = device >= 0 && device < heap->devices
-				      ? atomic_load_explicit(&heap->arenas[device], memory_order_acquire)
-				      : NULL;
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return false;
 	pthread_mutex_lock(&a->lock);

@@ -52,7 +52,7 @@ static uint64_t stranded(const struct clv_arena *a, uint64_t taken)
 
 uint64_t clv_heap_stranded(struct cleave_heap *heap, int device)
 {
-	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return 0;
 	const struct clv_counts *own = clv_cache_counts(a);

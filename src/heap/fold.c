@@ -67,7 +67,7 @@ static void fold_slot(struct clv_arena *a, struct clv_slot *slot, struct clv_slo
 
 void clv_heap_fold(cleave_heap *heap, int device, const cleave_stream *streams, unsigned count, cleave_stream shared)
 {
-	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
@@ -89,7 +89,7 @@ void clv_heap_fold(cleave_heap *heap, int device, const cleave_stream *streams, 
 
 void clv_heap_unfold(cleave_heap *heap, int device, cleave_stream shared)
 {
-	struct clv_arena *a = atomic_load_explicit(&heap->arenas[device], memory_order_acquire);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);

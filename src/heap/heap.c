@@ -495,7 +495,7 @@ int cleave_free(cleave_heap *heap, cleave_ptr ptr, cleave_stream stream)
 	if (!ptr)
 		return 0;
 	for (int d = 0; d < heap->devices; d++) {
-		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		struct clv_arena *a = clv_heap_used_arena(heap, d);
 		if (!a || !clv_pagemap_leaf(&a->pages, ptr)) /* never had memory near this address */
 			continue;
 		struct clv_piece p = {.addr = ptr};
@@ -516,7 +516,7 @@ int cleave_block_info(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size
 	if (!heap)
 		return -EINVAL;
 	for (int d = 0; d < heap->devices; d++) {
-		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		struct clv_arena *a = clv_heap_used_arena(heap, d);
 		if (!a)
 			continue;
 		uint64_t addr = 0, bytes = 0;
@@ -640,7 +640,7 @@ int cleave_heap_check(cleave_heap *heap, char *why, size_t why_len)
 		return -EINVAL;
 	struct clv_error err = {""};
 	for (int d = 0; d < heap->devices; d++) {
-		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		struct clv_arena *a = clv_heap_used_arena(heap, d);
 		if (!a)
 			continue;
 		pthread_mutex_lock(&a->lock);

@@ -12,16 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* None is made here: a device that was never used has nothing to tell. */
-static struct clv_arena *used_arena(cleave_heap *heap, int device)
-{
-	return device >= 0 && device < heap->devices ? atomic_load_explicit(&heap->arenas[device], memory_order_acquire) : NULL;
-}
-
 void clv_heap_usage(cleave_heap *heap, int device, struct clv_heap_usage *out)
 {
 	memset(out, 0, sizeof(*out));
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
@@ -34,7 +28,7 @@ void clv_heap_usage(cleave_heap *heap, int device, struct clv_heap_usage *out)
 
 void clv_heap_reset_peaks(cleave_heap *heap, int device, bool held, bool live)
 {
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
@@ -64,7 +58,7 @@ int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t
 		    void (*visit)(void *arg, clv_handle handle, uint64_t addr, uint64_t bytes), void *arg)
 {
 	for (int d = 0; d < heap->devices; d++) {
-		struct clv_arena *a = used_arena(heap, d);
+		struct clv_arena *a = clv_heap_used_arena(heap, d);
 		if (!a || !clv_pagemap_leaf(&a->pages, ptr))
 			continue;
 		uint64_t bytes;
@@ -89,7 +83,7 @@ int clv_heap_frames(cleave_heap *heap, cleave_ptr ptr, cleave_ptr *start, size_t
 
 void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream)
 {
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	if (!a)
 		return;
 	pthread_mutex_lock(&a->lock);
@@ -101,7 +95,7 @@ void clv_heap_stream_mark(cleave_heap *heap, int device, cleave_stream stream)
 
 bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, bool first)
 {
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	bool gone = true;
 	if (!a)
 		return true;
@@ -125,7 +119,7 @@ bool clv_heap_stream_left(cleave_heap *heap, int device, cleave_stream stream, b
 
 int clv_heap_access(cleave_heap *heap, int device)
 {
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	bool good = true;
 	if (!a)
 		return 0;
@@ -141,7 +135,7 @@ int clv_heap_access(cleave_heap *heap, int device)
 
 int clv_heap_trim(cleave_heap *heap, int device, uint64_t keep, bool wait, uint64_t *released)
 {
-	struct clv_arena *a = used_arena(heap, device);
+	struct clv_arena *a = clv_heap_used_arena(heap, device);
 	uint64_t bytes = 0;
 	if (a) {
 		pthread_mutex_lock(&a->lock);

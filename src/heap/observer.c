@@ -60,7 +60,7 @@ void clv_heap_observe(struct cleave_heap *heap, struct clv_observer *observer)
 	heap->observer = observer; /* of arenas that are made from here on */
 	pthread_mutex_unlock(&heap->lock);
 	for (int d = 0; d < heap->devices; d++) {
-		struct clv_arena *a = atomic_load_explicit(&heap->arenas[d], memory_order_acquire);
+		struct clv_arena *a = clv_heap_used_arena(heap, d);
 		if (!a)
 			continue;
 		pthread_mutex_lock(&a->lock);
