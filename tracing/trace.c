@@ -160,3 +160,16 @@ no_index: /* a partly filled index would give one handle two numbers */
 	trace->stream_index = NULL;
 	return UINT32_MAX;
 }
+
+const struct clv_initial_block *clv_history_initial_from(const struct clv_history *h, uint64_t addr)
+{
+	uint32_t lo = 0, hi = h->initial_count;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		if (h->initial[mid].addr < addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < h->initial_count ? &h->initial[lo] : NULL;
+}

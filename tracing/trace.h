@@ -207,6 +207,9 @@ bool clv_history_link(struct clv_trace *trace, struct clv_history *history, stru
  * error of a file that has only a state names `cleave report`). */
 const struct clv_history *clv_trace_select(const struct clv_trace *trace, int device, struct clv_error *err);
 
+/* The first of the blocks that were there before the window which begins at or above an address; NULL: none does. */
+const struct clv_initial_block *clv_history_initial_from(const struct clv_history *history, uint64_t addr);
+
 /* Index of a raw stream handle in trace->streams, added if new. UINT32_MAX: out of host memory. */
 uint32_t clv_trace_stream(struct clv_trace *trace, uint64_t handle);
 

@@ -99,3 +99,10 @@ char *clv_seconds_print(double seconds, char *buf, size_t len)
 	snprintf(buf, len, "%.1f h", seconds / 3600);
 	return buf;
 }
+
+struct clv_size_text clv_size_text(uint64_t bytes)
+{
+	struct clv_size_text t;
+	clv_size_print(bytes, t.text, sizeof(t.text));
+	return t;
+}

@@ -18,6 +18,12 @@ bool clv_size_too_large(const char *text);
 /* "512 B", "20.0 MiB", "1.50 GiB". Returns buf. */
 char *clv_size_print(uint64_t bytes, char *buf, size_t len);
 
+/* The same as a value, for sentences: clv_size_text(bytes).text is good in the expression that it stands in. */
+struct clv_size_text {
+	char text[32];
+};
+struct clv_size_text clv_size_text(uint64_t bytes);
+
 /* "0 s", "71 us", "9.74 ms", "3.2 s", "12.5 min", "2.4 h": three digits, of a duration that is not negative. Returns buf. */
 char *clv_seconds_print(double seconds, char *buf, size_t len);
 

@@ -26,15 +26,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const char *const strings[CLV_S_COUNT] = {
-#define X(name, text) [CLV_S_##name] = text,
-	CLV_SNAPSHOT_STRINGS(X)
-#undef X
-#define X(name, text) [CLV_S_ACTION_##name] = text,
-		CLV_ACTIONS(X)
-#undef X
-};
-
 struct writer {
 	struct clv_pickle_writer p;
 	const struct clv_trace *trace;
@@ -53,7 +44,7 @@ static bool no_memory(struct writer *w)
 
 static void put_string(struct writer *w, enum clv_snapshot_string s)
 {
-	clv_pw_known_text(&w->p, strings[s], &w->keys[s]);
+	clv_pw_known_text(&w->p, clv_snapshot_strings[s], &w->keys[s]);
 }
 
 static void put_trace_string(struct writer *w, uint32_t s)

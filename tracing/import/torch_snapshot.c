@@ -9,7 +9,7 @@
 
 #define MAX_TEXT 65535 /* bytes that are kept of a name; C++ names can be long */
 
-static const char *const strings[CLV_S_COUNT] = {
+const char *const clv_snapshot_strings[CLV_S_COUNT] = {
 #define X(name, text) [CLV_S_##name] = text,
 	CLV_SNAPSHOT_STRINGS(X)
 #undef X
@@ -394,7 +394,7 @@ static bool hand_out_state(struct clv_snapshot *s, struct clv_pickle *p)
 /* A setting that is there and is not what PyTorch writes: passed over, it would give a baseline of other settings. */
 static bool wrong_setting(struct clv_pickle *p, uint64_t offset, enum clv_snapshot_string key, const char *kind)
 {
-	return clv_pickle_error(p, offset, "the setting '%s' is no %s", strings[key], kind);
+	return clv_pickle_error(p, offset, "the setting '%s' is no %s", clv_snapshot_strings[key], kind);
 }
 
 static bool read_roundup(struct clv_snapshot *s, struct clv_pickle *p, clv_pk table, uint64_t offset)
@@ -656,7 +656,7 @@ static bool read_snapshot(struct clv_snapshot *s, const struct clv_input *in)
 	struct clv_pickle_user user = {
 		.dict = clv_snapshot_dict,
 		.list = clv_snapshot_list,
-		.known = strings,
+		.known = clv_snapshot_strings,
 		.known_count = CLV_S_COUNT,
 		.arg = s,
 	};

@@ -75,6 +75,8 @@ enum clv_snapshot_string {
 			CLV_S_COUNT
 };
 
+extern const char *const clv_snapshot_strings[CLV_S_COUNT]; /* their texts */
+
 #define CLV_NO_ADDR UINT64_MAX /* a block without an address: it follows the one before */
 
 struct clv_snapshot_segment {

@@ -139,15 +139,8 @@ static uint32_t segment_above(const struct clv_history *h, uint64_t addr)
 /* A block that was in the pages at the start. */
 static const struct clv_initial_block *block_inside(const struct clv_history *h, uint64_t addr, uint64_t size)
 {
-	uint32_t lo = 0, hi = h->initial_count;
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		if (h->initial[mid].addr < addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < h->initial_count && h->initial[lo].addr - addr < size ? &h->initial[lo] : NULL;
+	const struct clv_initial_block *first = clv_history_initial_from(h, addr);
+	return first && first->addr - addr < size ? first : NULL;
 }
 
 /* The pool of pages that were there at the start and are unmapped in the window: that of a segment at the end that meets

@@ -34,20 +34,13 @@ CLV_PRINTF(2, 3) static void say(struct text *t, const char *fmt, ...)
 	t->len += (size_t)n;
 }
 
-struct size {
+struct words {
 	char text[32];
 };
 
-static struct size size(uint64_t bytes)
+static struct words count(uint64_t n, const char *one, const char *many)
 {
-	struct size s;
-	clv_size_print(bytes, s.text, sizeof(s.text));
-	return s;
-}
-
-static struct size count(uint64_t n, const char *one, const char *many)
-{
-	struct size s;
+	struct words s;
 	snprintf(s.text, sizeof(s.text), "%" PRIu64 " %s", n, n == 1 ? one : many);
 	return s;
 }
@@ -92,9 +85,9 @@ static const char *frame_word(const struct clv_report_device *d)
 	return "frames";
 }
 
-static struct size seconds(double s)
+static struct words seconds(double s)
 {
-	struct size t;
+	struct words t;
 	clv_seconds_print(s, t.text, sizeof(t.text));
 	return t;
 }
@@ -115,9 +108,10 @@ static void say_trial(struct text *t, const struct clv_report_trial *trial, cons
 {
 	say(t, "%s (", trial->what);
 	if (base->failures)
-		say(t, "every request is served, with %s held at the peak)", size(trial->peak_held).text);
+		say(t, "every request is served, with %s held at the peak)", clv_size_text(trial->peak_held).text);
 	else
-		say(t, "%s held at the peak instead of %s)", size(trial->peak_held).text, size(base->peak_held).text);
+		say(t, "%s held at the peak instead of %s)", clv_size_text(trial->peak_held).text,
+		    clv_size_text(base->peak_held).text);
 }
 
 /* Advice is what a replay has confirmed, and nothing else. */
@@ -168,7 +162,7 @@ static void say_group(struct text *t, const struct clv_report_group *g)
 			say(t, "%" PRIu64 " %s (", g->blocks, name.text);
 		else
 			say(t, "%s (%s, ", name.text, count(g->blocks, "block", "blocks").text);
-		say(t, "%s%s", size(g->bytes).text, one ? "" : " in all");
+		say(t, "%s%s", clv_size_text(g->bytes).text, one ? "" : " in all");
 	}
 	if (t->d->has_history) {
 		say(t, "%s", told_by_size && one ? " (" : ", ");
@@ -189,7 +183,8 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 							 : " Of what is stranded, the most is pinned by ");
 		say_group(t, g);
 		say(t, ": had %s been freed, %s would not be stranded, and %s could go back to the driver",
-		    g->blocks == 1 ? "it" : "they", size(g->stranded_bytes).text, size(g->frame_bytes).text);
+		    g->blocks == 1 ? "it" : "they", clv_size_text(g->stranded_bytes).text,
+		    clv_size_text(g->frame_bytes).text);
 	} else {
 		say(t, " No blocks of one origin pin what is stranded alone; the largest part of it lies beside ");
 		say_group(t, g);
@@ -204,7 +199,7 @@ static void say_culprits(struct text *t, const struct clv_report_moment *m)
 			say(t, "%s%s", i > 1 || !g->stranded_bytes ? " and " : "",
 			    group_blocks(t->d, &m->groups[i]).text);
 		say(t, g->stranded_bytes ? " freed as well, %s" : " been freed, %s would not be stranded",
-		    size(sum).text);
+		    clv_size_text(sum).text);
 	}
 	say(t, ".");
 }
@@ -215,8 +210,8 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 {
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_group as_group = {.stack = f->stack, .size = f->asked, .stream = f->stream};
-	say(t, "A request of %s failed at %.6f s (after event %" PRIu32 "%s%s)", size(f->asked).text, m->time_s,
-	    m->event, f->stack != CLV_NO_STACK ? ", " : "",
+	say(t, "A request of %s failed at %.6f s (after event %" PRIu32 "%s%s)", clv_size_text(f->asked).text,
+	    m->time_s, m->event, f->stack != CLV_NO_STACK ? ", " : "",
 	    f->stack != CLV_NO_STACK ? group_name(t->d, &as_group).text : "");
 	if (f->repeats)
 		say(t, ", and %" PRIu64 " more like it later", f->repeats);
@@ -226,13 +221,13 @@ static void say_request(struct text *t, const struct clv_report_moment *m)
 /* "179.6 MiB live (in use), 8.5 MiB lost to rounding, ...": all but what is free. */
 static void say_used(struct text *t, const struct clv_report_sum *s)
 {
-	say(t, "%s live (in use)", size(s->of[CLV_CAUSE_LIVE]).text);
+	say(t, "%s live (in use)", clv_size_text(s->of[CLV_CAUSE_LIVE]).text);
 	if (s->of[CLV_CAUSE_INTERNAL])
-		say(t, ", %s lost to rounding", size(s->of[CLV_CAUSE_INTERNAL]).text);
+		say(t, ", %s lost to rounding", clv_size_text(s->of[CLV_CAUSE_INTERNAL]).text);
 	if (s->of[CLV_CAUSE_RESERVATION])
-		say(t, ", %s held back by reservations", size(s->of[CLV_CAUSE_RESERVATION]).text);
+		say(t, ", %s held back by reservations", clv_size_text(s->of[CLV_CAUSE_RESERVATION]).text);
 	if (s->of[CLV_CAUSE_STREAM])
-		say(t, ", %s freed but waiting for work of a stream", size(s->of[CLV_CAUSE_STREAM]).text);
+		say(t, ", %s freed but waiting for work of a stream", clv_size_text(s->of[CLV_CAUSE_STREAM]).text);
 }
 
 static void say_memory(struct text *t, const struct clv_report_moment *m)
@@ -242,28 +237,28 @@ static void say_memory(struct text *t, const struct clv_report_moment *m)
 	uint64_t stranded = s->of[CLV_CAUSE_HARD];
 	if (t->d->basis == CLV_BASIS_EXTENTS) {
 		say(t, " %s were live (in use); what was held besides is not in the file.",
-		    size(s->of[CLV_CAUSE_LIVE]).text);
+		    clv_size_text(s->of[CLV_CAUSE_LIVE]).text);
 		return;
 	}
 	if (!s->held) {
 		say(t, " Nothing was held then.");
 		return;
 	}
-	say(t, " %s were held: ", size(s->held).text);
+	say(t, " %s were held: ", clv_size_text(s->held).text);
 	say_used(t, s);
 	if (sum_free(s))
-		say(t, ", %s free.", size(sum_free(s)).text);
+		say(t, ", %s free.", clv_size_text(sum_free(s)).text);
 	else
 		say(t, ", nothing free.");
 	if (stranded)
 		say(t,
 		    " %s is stranded: it lies in %s that hold live blocks too, and serves only what fits between them.",
-		    stranded == sum_free(s) ? "All that is free" : size(stranded).text, frame_word(t->d));
+		    stranded == sum_free(s) ? "All that is free" : clv_size_text(stranded).text, frame_word(t->d));
 	if (f->foreign_free)
 		say(t, " %s of what is free belongs to other streams, pools or sizes, which PyTorch keeps apart.",
-		    size(f->foreign_free).text);
+		    clv_size_text(f->foreign_free).text);
 	if (f->largest_usable)
-		say(t, " The largest hole that the request could use has %s.", size(f->largest_usable).text);
+		say(t, " The largest hole that the request could use has %s.", clv_size_text(f->largest_usable).text);
 	else if (sum_free(s))
 		say(t, " The request could use none of it.");
 }
@@ -287,13 +282,13 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 	const struct clv_report_failure *f = &m->failure;
 	const struct clv_report_sum *s = &m->sum;
 	uint64_t left = f->limit - clv_min_u64(f->limit, s->held); /* UINT64_MAX is far */
-	say(t, " So %s more were needed from the driver", size(f->needed).text);
+	say(t, " So %s more were needed from the driver", clv_size_text(f->needed).text);
 	if (f->limit != UINT64_MAX && left < f->needed)
-		say(t, ", but the limit of %s left %s", size(f->limit).text, size(left).text);
+		say(t, ", but the limit of %s left %s", clv_size_text(f->limit).text, clv_size_text(left).text);
 	else if (f->device_free < f->needed)
-		say(t, ", but the device had %s", size(f->device_free).text);
+		say(t, ", but the device had %s", clv_size_text(f->device_free).text);
 	else if (f->device_free != UINT64_MAX)
-		say(t, ", and it did not give them, though it told of %s free", size(f->device_free).text);
+		say(t, ", and it did not give them, though it told of %s free", clv_size_text(f->device_free).text);
 	else
 		say(t, ", and it did not give them");
 	say(t, ".");
@@ -301,7 +296,7 @@ static void say_why(struct text *t, const struct clv_report_moment *m)
 		say(t,
 		    " What is live and the request together exceed what there is by %s: no allocator could serve both, so "
 		    "the program must keep less.",
-		    size(too_much(t->d, m)).text);
+		    clv_size_text(too_much(t->d, m)).text);
 	else if (s->of[CLV_CAUSE_STREAM] >= f->asked && s->of[CLV_CAUSE_HARD] < f->asked)
 		say(t, " It was short of frees that waited for other streams.");
 }
@@ -374,20 +369,20 @@ static void say_peak(struct text *t)
 		say(t, "Nothing was held at any moment.");
 		return;
 	}
-	say(t, d->has_history ? "At the peak %s were held" : "%s are held", size(d->peak.held).text);
+	say(t, d->has_history ? "At the peak %s were held" : "%s are held", clv_size_text(d->peak.held).text);
 	if (live && d->has_history && d->peak.held - clv_min_u64(d->peak.held, live) < live / 200)
-		say(t, ", hardly more than the most that was live (%s)", size(live).text);
+		say(t, ", hardly more than the most that was live (%s)", clv_size_text(live).text);
 	else if (live && d->has_history)
 		say(t, ", %.3g times the most that was live (%s)", (double)d->peak.held / (double)live,
-		    size(live).text);
+		    clv_size_text(live).text);
 	if (m) {
 		say(t, ": ");
 		say_used(t, &m->sum);
 		if (m->sum.of[CLV_CAUSE_HARD])
 			say(t, ", %s stranded (free, in %s that hold live blocks too)",
-			    size(m->sum.of[CLV_CAUSE_HARD]).text, frame_word(d));
+			    clv_size_text(m->sum.of[CLV_CAUSE_HARD]).text, frame_word(d));
 		if (m->sum.of[CLV_CAUSE_SOFT])
-			say(t, ", %s in whole %s that nobody used", size(m->sum.of[CLV_CAUSE_SOFT]).text,
+			say(t, ", %s in whole %s that nobody used", clv_size_text(m->sum.of[CLV_CAUSE_SOFT]).text,
 			    frame_word(d));
 	}
 	say(t, ".");
@@ -407,14 +402,14 @@ static void say_most_stranded(struct text *t)
 		return;
 	}
 	if (d->peak_stranded < d->peak.held / LITTLE) {
-		say(t, " Little was ever stranded: %s at most.", size(d->peak_stranded).text);
+		say(t, " Little was ever stranded: %s at most.", clv_size_text(d->peak_stranded).text);
 		return;
 	}
 	if (!m || !m->sum.of[CLV_CAUSE_HARD])
 		return;
 	if (d->has_history)
 		say(t, " Most was stranded at %.6f s: %s, in %" PRIu64 " of %" PRIu64 " %s.", m->time_s,
-		    size(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d));
+		    clv_size_text(m->sum.of[CLV_CAUSE_HARD]).text, m->frames_occupied, m->frames, frame_word(d));
 	say_culprits(t, m);
 }
 

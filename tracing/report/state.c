@@ -147,17 +147,10 @@ static void list_blocks(struct clv_state *s)
 	}
 	for (uint32_t i = 0; i < h->block_record_count; i++) { /* stacks of blocks that no event allocated */
 		const struct clv_block_record *r = &h->blocks[i];
-		uint32_t lo = 0, hi = h->initial_count;
-		while (lo < hi) {
-			uint32_t mid = lo + (hi - lo) / 2;
-			if (h->initial[mid].addr < r->addr)
-				lo = mid + 1;
-			else
-				hi = mid;
-		}
-		if (lo == h->initial_count || h->initial[lo].addr != r->addr)
+		const struct clv_initial_block *k = clv_history_initial_from(h, r->addr);
+		if (!k || k->addr != r->addr)
 			continue;
-		struct clv_report_block *b = &s->blocks[h->initial[lo].block];
+		struct clv_report_block *b = &s->blocks[k->block];
 		if (b->freed == CLV_REPORT_NEVER && r->state != CLV_BLOCK_INACTIVE)
 			b->stack = r->stack;
 	}
