@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE /* wait4 */
+#include "check_main.h"
 #include "cli_run.h"
 
 #include <fcntl.h>
@@ -162,16 +163,9 @@ void cli_assert_refused(struct cli_result r, const char *part)
 
 int cli_suite(const char *name, const TTest *const *tests, size_t count)
 {
-	Suite *suite = suite_create(name);
-	TCase *tcase = tcase_create(name);
-	tcase_set_timeout(tcase, 0); /* meson times tests out */
+	TCase *tcase = check_main_case(name);
 	tcase_add_checked_fixture(tcase, cli_setup, cli_teardown);
 	for (size_t i = 0; i < count; i++)
 		tcase_add_test(tcase, tests[i]);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end(name, tcase);
 }

@@ -9,6 +9,9 @@
 #include "../src/heap/observer.h"
 #include "../tracing/memory.h"
 #include "../tracing/trace.h"
+#include "heap_rig.h"
+
+#include <cleave/plan.h>
 
 #include <check.h>
 #include <string.h>
@@ -93,6 +96,50 @@ static inline void heap_history_link(struct heap_history *t)
 	struct clv_error err = {{0}};
 	t->deaf = true;
 	ck_assert_msg(clv_history_link(t->trace, t->h, &err), "%s", err.text);
+}
+
+/* ---- the work that is told ---- */
+
+#define HEAP_HISTORY_STEPS 3000
+#define HEAP_HISTORY_QUIET 100 /* after so many steps all work is done, and the heap has reason to look */
+
+static inline bool heap_history_reserves(const char *settings)
+{
+	return settings && strstr(settings, "reserve");
+}
+
+/* A heap for the steps; reservations in the settings are of 3 and 5 MiB. */
+static inline void heap_history_begin(struct rig *r, struct clv_observer *observer, uint64_t seed, const char *settings,
+				      bool manual)
+{
+	rig_open(r, &(struct rig_config){.seed = seed,
+					 .settings = settings,
+					 .capacity = 192 * CLV_MIB,
+					 .streams = 4,
+					 .manual = manual,
+					 .faults_expected = heap_history_reserves(settings)});
+	clv_heap_observe(r->heap, observer);
+}
+
+/* Step i, from 0 on, at random. True after those that leave nothing pending. */
+static inline bool heap_history_step(struct rig *r, int i)
+{
+	bool quiet = i % HEAP_HISTORY_QUIET == HEAP_HISTORY_QUIET - 1;
+	if (heap_history_reserves(r->config.settings) && i % 7 == 0 && r->count < 300)
+		rig_alloc(r, 1 + (unsigned)i % 3, i % 2 ? 3 * CLV_MIB : 5 * CLV_MIB);
+	rig_step(r, 96 * CLV_MIB);
+	for (unsigned k = 1; quiet && k <= r->config.streams; k++)
+		rig_complete(r, k);
+	if (quiet)
+		rig_trim(r, 0);
+	return quiet;
+}
+
+static inline void heap_history_end(struct rig *r)
+{
+	rig_free_all(r);
+	cleave_reserve_end(r->heap, 0, 0);
+	rig_close(r);
 }
 
 #endif

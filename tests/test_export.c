@@ -6,6 +6,7 @@
 #include "../tracing/import/pickle.h"
 #include "../tracing/memory.h"
 #include "../tracing/synth.h"
+#include "check_main.h"
 #include "export_same.h"
 #include "pickle_json.h"
 #include "report_rig.h"
@@ -754,9 +755,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("export");
-	TCase *tcase = tcase_create("export");
-	tcase_set_timeout(tcase, 0); /* meson times tests out */
+	TCase *tcase = check_main_case("export");
 	tcase_add_test(tcase, pickle_values);
 	tcase_add_loop_test(tcase, gauges, 0, 20);
 	tcase_add_loop_test(tcase, made_up_states, 0, 6);
@@ -771,10 +770,5 @@ int main(void)
 	tcase_add_test(tcase, cut_short);
 	tcase_add_loop_test(tcase, no_memory, 0, 6);
 	tcase_add_test(tcase, large_histories);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("export", tcase);
 }

@@ -19,9 +19,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define STEPS 3000
-#define QUIET_EVERY 100
-
 /* What the model says after an event or a note. */
 struct moment {
 	uint64_t live, held, mapped, stranded, largest;
@@ -129,7 +126,7 @@ static void compare_gauges(void)
 			(unsigned long long)now->largest);
 	}
 	ck_assert(!clv_gauges_step(&g) && !g.state.plane.broken);
-	ck_assert_uint_gt(exact, STEPS / 10);
+	ck_assert_uint_gt(exact, HEAP_HISTORY_STEPS / 10);
 	clv_gauges_end(&g);
 }
 
@@ -223,36 +220,19 @@ static void export_and_import(void)
 static void work(uint64_t seed, const char *settings, bool manual)
 {
 	struct clv_observer observer = {told};
-	bool reserve = settings && strstr(settings, "reserve");
 	moment_count = 0;
 	heap_history_open(&t);
 	event_model_open(&m);
-	rig_open(&r, &(struct rig_config){.seed = seed,
-					  .settings = settings,
-					  .capacity = 192 * CLV_MIB,
-					  .streams = 4,
-					  .manual = manual,
-					  .faults_expected = reserve});
-	clv_heap_observe(r.heap, &observer);
-	for (int i = 0; i < STEPS; i++) {
-		if (reserve && i % 7 == 0 && r.count < 300)
-			rig_alloc(&r, 1 + (unsigned)i % 3, i % 2 ? 3 * CLV_MIB : 5 * CLV_MIB);
-		rig_step(&r, 96 * CLV_MIB);
-		bool quiet = i % QUIET_EVERY == QUIET_EVERY - 1;
-		for (unsigned k = 1; quiet && k <= r.config.streams; k++)
-			rig_complete(&r, k);
-		if (quiet)
-			rig_trim(&r, 0);
-	}
+	heap_history_begin(&r, &observer, seed, settings, manual);
+	for (int i = 0; i < HEAP_HISTORY_STEPS; i++)
+		heap_history_step(&r, i);
 	heap_history_link(&t);
 	ck_assert_uint_gt(m.moved, 0);
 	ck_assert_uint_gt(m.live.count, 0);
 	compare_gauges();
 	compare_state();
 	export_and_import();
-	rig_free_all(&r);
-	cleave_reserve_end(r.heap, 0, 0);
-	rig_close(&r);
+	heap_history_end(&r);
 	event_model_close(&m);
 	clv_trace_free(t.trace);
 	clv_mem_free(moments);

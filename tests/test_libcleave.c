@@ -6,6 +6,7 @@
 #include <cleave/heap.h>
 #include <cleave/plan.h>
 
+#include "check_main.h"
 #include "plan_sample.h"
 
 #include <check.h>
@@ -170,18 +171,11 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("libcleave");
-	TCase *tcase = tcase_create("libcleave");
-	tcase_set_timeout(tcase, 0);
+	TCase *tcase = check_main_case("libcleave");
 	tcase_add_test(tcase, exports_are_the_public_api);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	tcase_add_test(tcase, needs_libc_alone);
 	tcase_add_test(tcase, works_when_opened_at_run_time);
 #endif
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("libcleave", tcase);
 }

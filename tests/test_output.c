@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "../tracing/output.h"
+#include "check_main.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -315,17 +316,10 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		appears_when_complete, names_that_are_taken, two_at_once, links, names, same_files};
-	Suite *suite = suite_create("output");
-	TCase *tcase = tcase_create("output");
-	tcase_set_timeout(tcase, 0); /* meson times tests out */
+	TCase *tcase = check_main_case("output");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, ended_by_a_signal);
 	for (size_t i = 0; i < CLV_ARRAY_LEN(tests); i++)
 		tcase_add_loop_test(tcase, tests[i], 0, 2); /* with files without a name, and without them */
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("output", tcase);
 }

@@ -5,6 +5,7 @@
  */
 #include "../tracing/import/import.h"
 #include "../tracing/replay/recorded.h"
+#include "check_main.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -52,14 +53,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("recorded");
-	TCase *tcase = tcase_create("recorded");
-	tcase_set_timeout(tcase, 0); /* meson times tests out */
+	TCase *tcase = check_main_case("recorded");
 	tcase_add_loop_test(tcase, what_pytorch_counted, 0, (int)CLV_ARRAY_LEN(histories));
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("recorded", tcase);
 }

@@ -10,16 +10,13 @@
 
 #include <string.h>
 
-#define STEPS 3000
-#define QUIET_EVERY 100
-
 /* The history, and where in it the heap was asked. */
 static struct heap_history t;
 static struct asked {
 	uint32_t event, note;
 	struct clv_breakdown heap;
 	bool quiet; /* all work is done, and the heap had reason to look */
-} asked[STEPS];
+} asked[HEAP_HISTORY_STEPS];
 static unsigned count;
 
 static struct rig r;
@@ -61,7 +58,7 @@ static void compare(void)
 		ck_assert_uint_eq(of[CLV_CAUSE_SOFT], a->heap.soft);
 		quiet++;
 	}
-	ck_assert_uint_eq(quiet, STEPS / QUIET_EVERY);
+	ck_assert_uint_eq(quiet, HEAP_HISTORY_STEPS / HEAP_HISTORY_QUIET);
 	clv_state_close(&s);
 }
 
@@ -69,28 +66,11 @@ static void work(uint64_t seed, const char *settings, bool manual)
 {
 	heap_history_open(&t);
 	count = 0;
-	rig_open(&r, &(struct rig_config){.seed = seed,
-					  .settings = settings,
-					  .capacity = 192 * CLV_MIB,
-					  .streams = 4,
-					  .manual = manual,
-					  .faults_expected = settings && strstr(settings, "reserve")});
-	clv_heap_observe(r.heap, &t.observer);
-	for (int i = 0; i < STEPS; i++) {
-		if (settings && strstr(settings, "reserve") && i % 7 == 0 && r.count < 300)
-			rig_alloc(&r, 1 + (unsigned)i % 3, i % 2 ? 3 * CLV_MIB : 5 * CLV_MIB);
-		rig_step(&r, 96 * CLV_MIB);
-		bool quiet = i % QUIET_EVERY == QUIET_EVERY - 1;
-		for (unsigned k = 1; quiet && k <= r.config.streams; k++)
-			rig_complete(&r, k);
-		if (quiet)
-			rig_trim(&r, 0);
-		ask(quiet);
-	}
+	heap_history_begin(&r, &t.observer, seed, settings, manual);
+	for (int i = 0; i < HEAP_HISTORY_STEPS; i++)
+		ask(heap_history_step(&r, i));
 	compare();
-	rig_free_all(&r);
-	cleave_reserve_end(r.heap, 0, 0);
-	rig_close(&r);
+	heap_history_end(&r);
 	clv_trace_free(t.trace);
 }
 

@@ -7,6 +7,7 @@
 #include "../tracing/policies/torch_verify.h"
 #include "../tracing/report/state.h"
 #include "../tracing/synth.h"
+#include "check_main.h"
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,18 +201,11 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("report_traces");
-	TCase *tcase = tcase_create("report_traces");
-	tcase_set_timeout(tcase, 0);
+	TCase *tcase = check_main_case("report_traces");
 	tcase_add_loop_test(tcase, the_sum_is_what_is_held, 0, CLV_ARRAY_LEN(names));
 	tcase_add_loop_test(tcase, peaks_as_in_the_model, 0, CLV_ARRAY_LEN(names));
 	tcase_add_loop_test(tcase, buckets_and_moments_agree, 0, CLV_ARRAY_LEN(names));
 	tcase_add_loop_test(tcase, advice_is_confirmed, 0, CLV_ARRAY_LEN(names));
 	tcase_add_test(tcase, a_long_history);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("report_traces", tcase);
 }

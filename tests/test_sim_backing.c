@@ -4,6 +4,7 @@
  * cannot be touched.
  */
 #include "../src/driver/sim.h"
+#include "check_main.h"
 
 #include <check.h>
 #include <signal.h>
@@ -274,9 +275,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("sim_backing");
-	TCase *tcase = tcase_create("sim_backing");
-	tcase_set_timeout(tcase, 0);
+	TCase *tcase = check_main_case("sim_backing");
 	tcase_add_test(tcase, aliases_share_bytes);
 	tcase_add_test(tcase, contents_outlive_mappings_and_handle);
 	tcase_add_test(tcase, fresh_memory_is_garbage);
@@ -287,10 +286,5 @@ int main(void)
 	tcase_add_test_raise_signal(tcase, touching_what_is_unmapped_faults, SIGSEGV);
 	tcase_add_test_raise_signal(tcase, touching_without_access_faults, SIGSEGV);
 #endif
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("sim_backing", tcase);
 }

@@ -6,6 +6,7 @@
 #include "../src/cli/cmd_stress.h"
 #include "../src/stress/pattern.h"
 #include "../src/stress/stress.h"
+#include "check_main.h"
 #include "meddler.h"
 
 #include <check.h>
@@ -364,9 +365,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("stress");
-	TCase *tcase = tcase_create("stress");
-	tcase_set_timeout(tcase, 0); /* meson times tests out */
+	TCase *tcase = check_main_case("stress");
 	tcase_add_test(tcase, pattern_of_each_byte);
 	tcase_add_test(tcase, pattern_tells_the_author);
 	tcase_add_test(tcase, pattern_samples_show_overlaps);
@@ -379,10 +378,5 @@ int main(void)
 	tcase_add_loop_test(tcase, wrong_drivers_are_found, 0, CLV_ARRAY_LEN(wrongdoings));
 	tcase_add_test(tcase, honest_meddler);
 	tcase_add_test(tcase, command_tells_how_to_repeat);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("stress", tcase);
 }

@@ -5,6 +5,7 @@
  * result is looked at again much later, since nothing but its own graph may write it.
  */
 #include "../../src/base/base.h"
+#include "../check_main.h"
 #include "../fakecuda_open.h"
 
 #include <stdbool.h>
@@ -246,14 +247,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("graphs_random");
-	TCase *tcase = tcase_create("graphs_random");
-	tcase_set_timeout(tcase, 0);
+	TCase *tcase = check_main_case("graphs_random");
 	tcase_add_loop_test(tcase, graphs_at_random, 0, 8);
-	suite_add_tcase(suite, tcase);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return check_main_end("graphs_random", tcase);
 }
