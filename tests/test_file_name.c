@@ -175,4 +175,17 @@ START_TEST(absolute)
 }
 END_TEST
 
-CHECK_MAIN("file_name", names, ranks, refused, room, further, later, made_of, absolute)
+START_TEST(escaped)
+{
+	char pattern[64], name[64];
+	ck_assert(clv_file_name_escape("/t%p/100%.clv", pattern, sizeof(pattern)));
+	ck_assert_str_eq(pattern, "/t%%p/100%%.clv");
+	ck_assert(clv_file_name_expand(pattern, name, sizeof(name), NULL));
+	ck_assert_str_eq(name, "/t%p/100%.clv");
+	ck_assert(!clv_file_name_escape("%%%", pattern, 6));
+	ck_assert_str_eq(pattern, "%%%%"); /* whole pairs alone */
+	ck_assert(!clv_file_name_escape("a", pattern, 0));
+}
+END_TEST
+
+CHECK_MAIN("file_name", escaped, names, ranks, refused, room, further, later, made_of, absolute)

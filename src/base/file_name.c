@@ -71,6 +71,19 @@ bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct cl
 	return true;
 }
 
+bool clv_file_name_escape(const char *name, char *out, size_t room)
+{
+	size_t used = 0;
+	for (; *name && used + 3 <= room; name++) {
+		if (*name == '%')
+			out[used++] = '%';
+		out[used++] = *name;
+	}
+	if (room)
+		out[used] = '\0';
+	return room && !*name;
+}
+
 static bool insert(const char *pattern, const char *middle, char *out, size_t room)
 {
 	static const char end[] = ".clv";

@@ -18,6 +18,9 @@ bool clv_file_name_check(const char *pattern, struct clv_error *err);
 /* The name for this process. False, with `out` empty: the pattern makes no sense, or the name does not fit into `room`. */
 bool clv_file_name_expand(const char *pattern, char *out, size_t room, struct clv_error *err);
 
+/* The pattern that stands for this name alone. False: it does not fit. */
+bool clv_file_name_escape(const char *name, char *out, size_t room);
+
 /* The pattern for a further process, where files of the name are there: "a.clv" becomes "a.%p.clv", "a" "a.%p.clv", so that it
  * cannot be taken for one of "a.clv.1", ...; where that is there as well, since ids come again (in each container the same), the
  * `nth` from 2 on is "a.%p-2.clv". False: it does not fit. */

@@ -9,19 +9,17 @@
  */
 #include "bench.h"
 #include "bench_memory.h"
+#include "bench_team.h"
 
 #include "../../tracing/record/record.h"
+#include "../base/file_name.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #define EVENTS 10000u /* of a sample and a thread; the usual buffer holds 32,768 */
-#define THREADS_MAX 4u
 #define FLUSH_MS 10000u
 
 static void put(enum clv_event event, uint64_t addr, uint64_t size)
@@ -107,66 +105,33 @@ static bool bench_pairs(struct clv_bench *b, const char *name, size_t size)
 
 /* ---- threads ---- */
 
-enum order { ORDER_WAIT, ORDER_BEGIN, ORDER_GO_HOME };
-
-struct team {
-	unsigned threads;
-	_Atomic unsigned ready;
-	_Atomic int order; /* enum order */
-};
-
-struct worker {
-	struct team *team;
-	pthread_t thread;
-	double began, ended;
-};
-
-static void *work(void *arg)
+/* From here on the thread has its buffer. */
+static void attach(void *arg)
 {
-	struct worker *w = arg;
-	int order;
-	put(CLV_EVENT_FREE, 0, 0); /* from here on it has its buffer */
-	atomic_fetch_add(&w->team->ready, 1);
-	while ((order = atomic_load(&w->team->order)) == ORDER_WAIT)
-		sched_yield();
-	if (order == ORDER_GO_HOME)
-		return NULL;
-	w->began = clv_bench_wall_ns();
+	(void)arg;
+	put(CLV_EVENT_FREE, 0, 0);
+}
+
+static bool put_own_pairs(void *arg, unsigned number)
+{
+	(void)arg;
+	(void)number;
 	put_pairs();
-	w->ended = clv_bench_wall_ns();
-	return NULL;
+	return true;
 }
 
 static double run_team(void *arg)
 {
-	struct team *t = arg;
-	struct worker workers[THREADS_MAX];
-	double began = 0, ended = 0;
-	unsigned started = 0;
-	atomic_store(&t->order, ORDER_WAIT);
-	atomic_store(&t->ready, 0);
-	for (; started < t->threads; started++) {
-		workers[started] = (struct worker){.team = t};
-		if (pthread_create(&workers[started].thread, NULL, work, &workers[started]))
-			break;
-	}
-	bool ok = started == t->threads;
-	while (atomic_load(&t->ready) < started)
-		sched_yield();
-	atomic_store(&t->order, ok ? ORDER_BEGIN : ORDER_GO_HOME);
-	for (unsigned i = 0; i < started; i++) {
-		pthread_join(workers[i].thread, NULL);
-		began = i == 0 || workers[i].began < began ? workers[i].began : began;
-		ended = i == 0 || workers[i].ended > ended ? workers[i].ended : ended;
-	}
-	return clv_record_flush(FLUSH_MS) && ok ? ended - began : -1;
+	double ns = clv_bench_team_run(
+		&(struct clv_bench_team){.threads = *(const unsigned *)arg, .prepare = attach, .work = put_own_pairs});
+	return clv_record_flush(FLUSH_MS) ? ns : -1;
 }
 
 static bool bench_threads(struct clv_bench *b)
 {
 	static const unsigned counts[] = {2, 4};
 	struct clv_bench_case cases[1 + CLV_ARRAY_LEN(counts)], *run[1 + CLV_ARRAY_LEN(counts)];
-	struct team teams[1 + CLV_ARRAY_LEN(counts)];
+	unsigned teams[1 + CLV_ARRAY_LEN(counts)];
 	size_t total = 1;
 	for (size_t i = 0; i < CLV_ARRAY_LEN(cases); i++) {
 		char name[CLV_BENCH_NAME] = "one thread";
@@ -176,7 +141,7 @@ static bool bench_threads(struct clv_bench *b)
 		if (i && !clv_bench_wants(b, name))
 			continue;
 		size_t at = i ? total++ : 0;
-		teams[at] = (struct team){.threads = threads};
+		teams[at] = threads;
 		cases[at] = (struct clv_bench_case){.unit = CLV_BENCH_NS_PER_OP,
 						    .clock = "wall",
 						    .run = run_team,
@@ -242,13 +207,7 @@ bool clv_bench_record(struct clv_bench *b)
 		return clv_bench_fail(b, "%s: a file for the recorder cannot be made there", path);
 	close(fd);
 	char pattern[sizeof(path) * 2];
-	size_t used = 0;
-	for (const char *c = path; *c; c++) {
-		if (*c == '%')
-			pattern[used++] = '%';
-		pattern[used++] = *c;
-	}
-	pattern[used] = '\0';
+	clv_file_name_escape(path, pattern, sizeof(pattern));
 	bool ok = clv_record_open(&(struct clv_record_config){.path = pattern}, &err) ||
 		  clv_bench_fail(b, "%s", err.text);
 	ok = ok && run_all(b);

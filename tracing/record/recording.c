@@ -137,19 +137,6 @@ static bool own_name(const char *pattern, char *out, size_t room, struct clv_err
 	return true;
 }
 
-/* What the recorder takes for a pattern stands for this name. */
-static bool escape(const char *name, char *out, size_t room)
-{
-	size_t used = 0;
-	for (; *name && used + 3 < room; name++) {
-		if (*name == '%')
-			out[used++] = '%';
-		out[used++] = *name;
-	}
-	out[used] = '\0';
-	return !*name;
-}
-
 /* ---- start and stop ---- */
 
 bool clv_recording_start(const struct clv_recording_config *config, char *name, size_t room, struct clv_error *err)
@@ -159,7 +146,7 @@ bool clv_recording_start(const struct clv_recording_config *config, char *name, 
 	if (!(config->keep_files ? own_name(config->path, path, sizeof(path), err)
 				 : clv_file_name_expand(config->path, path, sizeof(path), err)))
 		return false;
-	if (!escape(path, pattern, sizeof(pattern)))
+	if (!clv_file_name_escape(path, pattern, sizeof(pattern)))
 		return clv_error_set(err, "%s: the name is too long", path);
 	if (name)
 		snprintf(name, room, "%s", path);
