@@ -186,6 +186,11 @@ static uint64_t lasting_now_ns(struct clv_driver *d)
 	return lasting_of(d)->sim->now_ns(lasting_of(d)->sim);
 }
 
+static void lasting_pause(struct clv_driver *d, uint64_t ns)
+{
+	lasting_of(d)->sim->pause(lasting_of(d)->sim, ns);
+}
+
 static void lasting_counts(struct clv_driver *d, struct clv_call_counts *out)
 {
 	lasting_of(d)->sim->counts(lasting_of(d)->sim, out);
@@ -202,6 +207,7 @@ static inline void lasting_open(struct lasting *l, const struct clv_sim_config *
 #undef X
 	l->base.device_info = lasting_device_info;
 	l->base.now_ns = lasting_now_ns;
+	l->base.pause = lasting_pause;
 	l->base.counts = lasting_counts;
 }
 

@@ -136,6 +136,12 @@ static uint64_t meddle_now_ns(struct clv_driver *self)
 	return inner->now_ns(inner);
 }
 
+static void meddle_pause(struct clv_driver *self, uint64_t ns)
+{
+	struct clv_driver *inner = meddle_of(self)->inner;
+	inner->pause(inner, ns);
+}
+
 static void meddle_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	struct clv_driver *inner = meddle_of(self)->inner;
@@ -152,6 +158,7 @@ struct clv_driver *meddler_open(struct clv_driver *inner, void *arg)
 	static const struct clv_driver table = {.name = "meddler",
 						.device_info = meddle_device_info,
 						.now_ns = meddle_now_ns,
+						.pause = meddle_pause,
 						.counts = meddle_counts,
 						.close = meddle_close,
 #define X(field, name) .field = meddle_##field,

@@ -523,6 +523,12 @@ static uint64_t witness_now_ns(struct clv_driver *self)
 	return w->inner->now_ns(w->inner);
 }
 
+static void witness_pause(struct clv_driver *self, uint64_t ns)
+{
+	struct witness *w = of(self);
+	w->inner->pause(w->inner, ns);
+}
+
 static void witness_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	struct witness *w = of(self);
@@ -554,6 +560,7 @@ static const struct clv_driver table = {
 	.name = "witness",
 	.device_info = witness_device_info,
 	.now_ns = witness_now_ns,
+	.pause = witness_pause,
 	.counts = witness_counts,
 	.close = witness_driver_close,
 #define X(field, name) .field = witness_##field,

@@ -341,6 +341,12 @@ static uint64_t cuda_now_ns(struct clv_driver *self)
 	return clv_clock_ns() - cuda_of(self)->opened_ns;
 }
 
+static void cuda_pause(struct clv_driver *self, uint64_t ns)
+{
+	(void)self;
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}, NULL);
+}
+
 static void cuda_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	struct cuda *c = cuda_of(self);
@@ -474,6 +480,7 @@ struct clv_driver *clv_cuda_open(const struct clv_cuda_config *config, struct cl
 		.stream_wait_event = clv_cuda_stream_wait_event,
 		.stream_synchronize = clv_cuda_stream_synchronize,
 		.now_ns = cuda_now_ns,
+		.pause = cuda_pause,
 		.counts = cuda_counts,
 		.close = cuda_close,
 	};

@@ -120,6 +120,7 @@ struct clv_driver {
 	enum clv_result (*stream_synchronize)(struct clv_driver *self, cleave_stream stream);
 
 	uint64_t (*now_ns)(struct clv_driver *self);
+	void (*pause)(struct clv_driver *self, uint64_t ns); /* lets so much time pass, for work on the device to go on */
 	void (*counts)(struct clv_driver *self, struct clv_call_counts *out);
 	void (*close)(struct clv_driver *self);
 };

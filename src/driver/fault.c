@@ -120,6 +120,12 @@ static uint64_t fault_now_ns(struct clv_driver *self)
 	return inner->now_ns(inner);
 }
 
+static void fault_pause(struct clv_driver *self, uint64_t ns)
+{
+	struct clv_driver *inner = fault_of(self)->inner;
+	inner->pause(inner, ns);
+}
+
 static void fault_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	struct clv_driver *inner = fault_of(self)->inner;
@@ -137,6 +143,7 @@ static const struct clv_driver table = {
 	.name = "fault",
 	.device_info = fault_device_info,
 	.now_ns = fault_now_ns,
+	.pause = fault_pause,
 	.counts = fault_counts,
 	.close = fault_close,
 #define X(field, name) .field = fault_##field,

@@ -214,6 +214,11 @@ void clv_ledger_set_time(struct clv_driver *ledger, uint64_t ns)
 	atomic_store_explicit(&ledger_of(ledger)->time_ns, ns, memory_order_relaxed);
 }
 
+static void ledger_pause(struct clv_driver *self, uint64_t ns)
+{
+	inner_of(self)->pause(inner_of(self), ns);
+}
+
 static void ledger_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	inner_of(self)->counts(inner_of(self), out);
@@ -245,6 +250,7 @@ struct clv_driver *clv_ledger_open(struct clv_driver *inner, int devices, uint64
 				      .event_create = ledger_event_create,
 				      .event_destroy = ledger_event_destroy,
 				      .now_ns = ledger_now_ns,
+				      .pause = ledger_pause,
 				      .counts = ledger_counts,
 				      .close = ledger_close,
 #define FIELD(name, params, args) .name = ledger_##name,

@@ -107,6 +107,11 @@ static uint64_t sim_now_ns(struct clv_driver *self)
 	return __atomic_load_n(&sim_of(self)->now, __ATOMIC_RELAXED);
 }
 
+static void sim_pause(struct clv_driver *self, uint64_t ns)
+{
+	clv_sim_advance(self, ns);
+}
+
 static void sim_counts(struct clv_driver *self, struct clv_call_counts *out)
 {
 	struct sim *sim = sim_of(self);
@@ -147,6 +152,7 @@ static const struct clv_driver table = {
 	.stream_wait_event = clv_sim_stream_wait_event,
 	.stream_synchronize = clv_sim_stream_synchronize,
 	.now_ns = sim_now_ns,
+	.pause = sim_pause,
 	.counts = sim_counts,
 	.close = sim_close,
 };
