@@ -10,6 +10,7 @@
 #include "../src/driver/sim.h"
 #include "../src/heap/frames.h"
 #include "../src/heap/place.h"
+#include "../src/heap/purchase.h"
 #include "../src/heap/reclaim.h"
 #include "../src/heap/slab.h"
 #include "../src/heap/space.h"

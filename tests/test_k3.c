@@ -18,6 +18,7 @@
 #define OTHER (25 * CLV_MIB)
 #define STAGE (300 * CLV_MIB)
 #define BETWEEN_NS 20000 /* requests follow each other in this time */
+#define OTHERS (9 * CLV_GIB) /* what the program takes from the driver by itself */
 
 enum mode { PREALLOC, REORDER, STACK };
 
@@ -38,6 +39,7 @@ static struct clv_driver *sim;
 static cleave_heap *heap; /* NULL: only what is live is counted */
 static const cleave_stream stream = {7, 7};
 static uint64_t live, live_peak;
+static bool begins_anew; /* what the program has at first is gone, and given back, before it takes memory by itself and loads */
 
 static struct block get(uint64_t bytes)
 {
@@ -116,7 +118,15 @@ static void convert(enum mode mode, unsigned layers)
 {
 	static struct block weights[LAYERS_MAX][KINDS];
 	live = 0;
-	get(4);
+	struct block first = get(4);
+	if (begins_anew) {
+		give(first);
+		uint64_t released;
+		if (heap) {
+			ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, &released), 0);
+			clv_sim_set_foreign(sim, 0, OTHERS);
+		}
+	}
 	for (unsigned l = 0; l < layers; l++) {
 		for (unsigned k = 0; k < KINDS; k++)
 			weights[l][k] = get(EXPERTS * expert_bytes[k]);
@@ -163,7 +173,8 @@ struct cost {
 static void run(enum mode mode, unsigned layers, uint64_t capacity, uint64_t lag_ns, const char *settings,
 		struct cost most)
 {
-	sim = clv_sim_open(&(struct clv_sim_config){.capacity = capacity, .clock_free = true, .event_lag_ns = lag_ns});
+	sim = clv_sim_open(&(struct clv_sim_config){
+		.capacity = capacity + (begins_anew ? OTHERS : 0), .clock_free = true, .event_lag_ns = lag_ns});
 	ck_assert_ptr_nonnull(sim);
 	ck_assert_int_eq(cleave_heap_open(&heap, sim, settings, NULL, 0), 0);
 	convert(mode, layers);
@@ -188,20 +199,24 @@ static void fits(enum mode mode, unsigned layers, uint64_t least, const char *se
 {
 	static const struct {
 		uint64_t more, lag_us;
+		bool anew;
 	} devices[] = {
-		{0, 100},
+		{0, 600, true},
 #ifndef __SANITIZE_ADDRESS__ /* the code is the same for all */
+		{0, 100},
 		{0, 0},
+		{0, 0, true},
 		{0, 20000},
-		{4 * CLV_MIB, 0},
 		{16 * CLV_MIB, 1000},
 #endif
 	};
-	live_peak = 0;
-	convert(mode, layers);
-	uint64_t need = clv_align_up(live_peak, 2 * CLV_MIB) + least;
-	for (size_t i = 0; i < CLV_ARRAY_LEN(devices); i++)
-		run(mode, layers, need + devices[i].more, devices[i].lag_us * 1000, settings, most);
+	for (size_t i = 0; i < CLV_ARRAY_LEN(devices); i++) {
+		begins_anew = devices[i].anew;
+		live_peak = 0;
+		convert(mode, layers);
+		uint64_t more = clv_max_u64(least, begins_anew ? 2 * CLV_MIB : 0) + devices[i].more;
+		run(mode, layers, clv_align_up(live_peak, 2 * CLV_MIB) + more, devices[i].lag_us * 1000, settings, most);
+	}
 }
 
 START_TEST(prealloc)

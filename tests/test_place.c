@@ -10,11 +10,25 @@ static unsigned windows_for(uint64_t id, uint64_t size, uint64_t align, struct c
 	return clv_place(a, &rq, w);
 }
 
+/* Pages under the window that are in whole frames which it cuts. */
+static uint64_t cut_pages(const struct clv_window *w, const struct clv_request *rq)
+{
+	uint64_t end = w->addr + rq->size, bytes = 0;
+	struct clv_cutting how = clv_purchase_cutting(a, rq);
+	for (uint64_t page = clv_align_down(w->addr, CLV_PAGE); page < end; page += CLV_PAGE) {
+		const struct clv_frame *f = clv_frame_at(a, page);
+		if (f && f->whole_slot != CLV_SLOT_NONE && clv_frame_complete(a, f) && clv_place_cuts(f, w->addr, end, how))
+			bytes += CLV_PAGE;
+	}
+	return bytes;
+}
+
 /* What a window says of itself is so. */
 static void check_window(const struct clv_window *w, uint64_t id, uint64_t size, uint64_t align)
 {
+	struct clv_request rq = {.size = size, .align = align, .slot = a->slots[slot_of(id)]};
 	bool right = w->addr % align == 0;
-	uint64_t missing = 0;
+	uint64_t missing = cut_pages(w, &rq);
 	const struct clv_extent *e = clv_space_locate(a, w->anchor, w->addr);
 	right &= !w->hole || (w->hole == e && w->addr + size <= e->addr + e->size);
 	for (; e && e->addr < w->addr + size; e = e->next) {
@@ -139,6 +153,135 @@ START_TEST(a_hole_that_is_cut_stays_one)
 }
 END_TEST
 
+/* Of frames that hold anything else the block has no more than the pages in which it ends. */
+static bool keeps_to_itself(cleave_ptr p, uint64_t size)
+{
+	for (uint64_t page = clv_align_down(p, CLV_PAGE); page < p + size; page += CLV_PAGE) {
+		const struct clv_frame *f = clv_frame_at(a, page);
+		if (f->size > CLV_PAGE && (f->addr < p || clv_frame_end(f) > p + size))
+			return false;
+	}
+	return true;
+}
+
+/* As weights are loaded: use grows, and what belongs together stays together. */
+START_TEST(large_blocks_are_not_put_apart)
+{
+	rig_open_capacity(LARGE_DEVICE);
+	get(1, 8 * CLV_GIB); /* so much that 300 MiB more may be held than is in use */
+	cleave_ptr stage = get(1, 300 * CLV_MIB);
+	get(1, CLV_GIB);
+	give(stage, 1);
+	clv_sim_complete(sim, stream(1));
+	get(1, 2 * CLV_GIB);
+	cleave_ptr end = 0;
+	for (int i = 0; i < 8; i++) {
+		cleave_ptr p = get(1, 147 * CLV_MIB + CLV_MIB / 2);
+		ck_assert(p < stage || p >= stage + 300 * CLV_MIB);
+		ck_assert(!end || p == end);
+		end = p + 147 * CLV_MIB + CLV_MIB / 2;
+	}
+	ck_assert_uint_eq(get(1, 300 * CLV_MIB), stage); /* unless it fits */
+	give(stage, 1);
+	ck_assert_uint_eq(get(1, 50 * CLV_MIB), stage); /* and where use does not grow */
+	rig_shut();
+}
+END_TEST
+
+/* On a device that is nearly full, too, what was freed is filled again, and no large frame is shared. */
+START_TEST(large_blocks_keep_to_their_frames)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(1, 600 * CLV_MIB), before = hole;
+	get(1, 100 * CLV_MIB);
+	give(hole, 1);
+	clv_sim_complete(sim, stream(1));
+	for (int i = 0; i < 4; i++) {
+		uint64_t bytes = (100 + 20 * (uint64_t)i) * CLV_MIB + CLV_MIB / 2;
+		cleave_ptr p = get(1, bytes);
+		ck_assert_uint_eq(p, before);
+		ck_assert(keeps_to_itself(p, bytes));
+		before += bytes;
+	}
+	ck_assert_uint_eq(stats().host_waits, 0);
+	rig_shut();
+}
+END_TEST
+
+/* On a device that is nearly full a block waits for the frame that it would strand: a while. */
+START_TEST(large_blocks_wait_for_their_frames)
+{
+	open_nearly_full();
+	cleave_ptr hole = get(1, 600 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 1);
+	uint64_t before = fault->now_ns(fault), block = 147 * CLV_MIB + CLV_MIB / 2;
+	cleave_ptr p = get(1, block); /* the work goes on for ever */
+	ck_assert_uint_eq(p, hole);
+	ck_assert(!keeps_to_itself(p, block));
+	ck_assert_uint_eq(stats().host_waits, 1);
+	uint64_t waited_ms = (fault->now_ns(fault) - before) / 1000000;
+	ck_assert(waited_ms >= 100 && waited_ms < 105);
+	give(p, 1);
+	/* what comes and goes is not waited for */
+	give(get(1, block), 1);
+	ck_assert_uint_eq(stats().host_waits, 1);
+	/* another size is, again and again, but not for long in all */
+	for (uint64_t i = 1; i <= 60; i++)
+		give(get(1, 64 * CLV_MIB + i * CLV_GRAIN), 1);
+	ck_assert_uint_gt(stats().host_waits, 10);
+	ck_assert_uint_lt(stats().host_waits, 40);
+	rig_shut();
+}
+END_TEST
+
+START_TEST(work_that_ends_soon_is_waited_for)
+{
+	rig_open_with(&(struct clv_sim_config){.capacity = LARGE_DEVICE, .event_lag_ns = 3000000}, NULL);
+	for (int i = 0; i < 18; i++)
+		get(1, 2 * CLV_GIB);
+	cleave_ptr hole = get(1, 600 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 1);
+	cleave_ptr p = get(1, 147 * CLV_MIB + CLV_MIB / 2);
+	ck_assert_uint_eq(p, hole);
+	ck_assert(keeps_to_itself(p, 147 * CLV_MIB + CLV_MIB / 2));
+	ck_assert_uint_eq(stats().host_waits, 1);
+	rig_shut();
+}
+END_TEST
+
+/* Others take memory and say nothing, perhaps the program itself: that the device is nearly full is noticed all the same. */
+START_TEST(others_fill_the_device)
+{
+	rig_open_capacity(2 * LARGE_DEVICE);
+	get(1, 2 * CLV_GIB);
+	clv_sim_set_foreign(sim, 0, LARGE_DEVICE);
+	struct clv_request rq = {.size = 100 * CLV_MIB, .align = 512, .slot = a->slots[slot_of(1)]};
+	for (int i = 0; i < 17; i++)
+		get(1, 2 * CLV_GIB);
+	ck_assert(clv_purchase_is_low(a, &rq));
+	ck_assert_uint_lt(clv_reclaim_cap(a), LARGE_DEVICE + 4 * CLV_GIB);
+	ck_assert_uint_lt(driver_calls(CLV_CALL_mem_get_info), 100);
+	rig_shut();
+}
+END_TEST
+
+/* A driver that has no large piece left gives small ones. */
+START_TEST(smaller_pieces_where_large_ones_are_refused)
+{
+	rig_open_capacity(CLV_GIB);
+	rig_refuse(CLV_CALL_create, CLV_OUT_OF_MEMORY);
+	cleave_ptr p = get(1, 900 * CLV_MIB);
+	uint64_t most = 0;
+	for (uint64_t at = p; at < p + 900 * CLV_MIB; at += CLV_PAGE)
+		most = clv_max_u64(most, clv_frame_at(a, at)->size);
+	ck_assert_uint_le(most, 900 * CLV_MIB / 8);
+	ck_assert_uint_eq(stats().failures, 0);
+	rig_shut();
+}
+END_TEST
+
 /* In any state: windows are what they say, cheapest first, and the quick answer is the first of them. `full`: on a large
  * device of which most is taken. */
 static void random_states(const char *settings, uint64_t seed, bool full)
@@ -211,4 +354,6 @@ START_TEST(in_any_state)
 END_TEST
 
 CHECK_MAIN("place", the_first_of_all, stranded_memory_first, large_blocks_lie_beside_each_other, holes_are_filled_from_the_left,
-	   small_blocks_leave_a_hole_between_large_ones, a_hole_that_is_cut_stays_one, in_any_state)
+	   small_blocks_leave_a_hole_between_large_ones, a_hole_that_is_cut_stays_one, large_blocks_are_not_put_apart,
+	   large_blocks_keep_to_their_frames, large_blocks_wait_for_their_frames, work_that_ends_soon_is_waited_for, others_fill_the_device,
+	   smaller_pieces_where_large_ones_are_refused, in_any_state)

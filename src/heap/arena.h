@@ -66,6 +66,7 @@ struct clv_extent {
 			/* No block of the program: held back for it, and the next one that is. Else NULL. */
 			struct clv_reservation *held_for;
 			struct clv_extent *held_next;
+			uint64_t born; /* arena->large_allocs when it was served */
 		} live;
 		struct {
 			uint64_t seq;
@@ -91,6 +92,11 @@ struct clv_frame {
 	struct clv_bin_node whole; /* in the slot's index of whole frames */
 	struct clv_extent *starts; /* live extents that begin here */
 	struct clv_frame *prev, *next; /* all frames of the arena */
+};
+
+/* Large sizes that come and go; what falls on the same entry takes the other's place. */
+struct clv_passing {
+	uint64_t sizes[64];
 };
 
 /* Blocks that are kept: by slot and size, the last freed first, and in a list by age. Time is counted in frees of the arena. */
@@ -174,6 +180,7 @@ struct clv_arena {
 	struct clv_frame *loose; /* held, but without an address: the driver would not take them back */
 	struct clv_pool late_pool;
 	struct clv_recent recent;
+	struct clv_passing passing;
 
 	struct clv_slot **slots; /* [0] is ANY */
 	uint32_t slot_count, slot_room;
@@ -191,6 +198,8 @@ struct clv_arena {
 	uint64_t limit, headroom;     /* as set; 0: none */
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */
+	uint64_t room_asked_at;       /* bytes held then */
+	uint64_t waited_ns; /* by large blocks, for frames that they could cut */
 	bool host_out; /* host memory was refused: since the request began */
 	uint64_t asked; /* bytes that the request asks for which has the lock; else 0 */
 	uint64_t last_frame; /* the number of the last one */

@@ -7,6 +7,7 @@
 #include "failure.h"
 #include "frames.h"
 #include "heap_more.h"
+#include "passing.h"
 #include "place.h"
 #include "recent.h"
 #include "reclaim.h"
@@ -238,6 +239,7 @@ static int alloc_large(struct clv_arena *a, cleave_stream stream, uint64_t size,
 		e = clv_reclaim_alloc(a, &rq, &why);
 	if (e) {
 		e->live.requested = size;
+		e->live.born = a->large_allocs;
 		count_large(a, (int64_t)rq.size);
 		count_rounding(a, (int64_t)(e->size - rq.size));
 		*out = e->addr;
@@ -481,6 +483,7 @@ static int free_large(struct clv_arena *a, cleave_ptr ptr, cleave_stream stream)
 	count_large(a, -(int64_t)bytes);
 	count_rounding(a, -(int64_t)(e->size - bytes));
 	tell_freed(a, e->addr, e->live.requested, stream, before->stream);
+	clv_passing_freed(a, e);
 	if (!clv_reserve_concerns(a, e->size) || !clv_reserve_keep(a, e, slot, earlier))
 		let_go(a, e, slot, earlier);
 	check_now(a);

@@ -9,13 +9,13 @@
 #define LARGER_HOLES 32 /* candidates from each index */
 #define SMALLER_HOLES 96
 #define LEFT_OVER_WEIGHT 96 /* of a byte left over, in a pinned byte */
-/* Where waste counts, on a device that is nearly full (clv_purchase_waste), in pinned bytes: */
-#define LOW_WASTE (32 * CLV_MIB)
+/* Where waste counts, on a large device that is nearly full, in pinned bytes: */
 #define LOW_LEFT_OVER_MOST (8 * CLV_MIB) /* large holes are as good as others */
 #define LOW_SPLIT_WEIGHT (4 * CLV_MIB)   /* of a window that makes two holes of one */
 #define LOW_RIGHT_WEIGHT (4 * CLV_MIB)   /* of one that leaves the left of its hole over, for a large request */
 #define LOW_BETWEEN_WEIGHT (8 * CLV_MIB) /* of a small block in a hole between large ones */
 #define LARGE_REQUEST (8 * CLV_MIB)
+#define APART_WEIGHT 2 /* of a byte of a block that would lie apart from those before it: more than what is bought for it */
 #define PARTS_LOOKED_AT 16
 #define BESIDE_OF_CAP 256 /* of a large device, once so much of what it has would be held */
 #define WALK_LIMIT 512 /* extents under one window */
@@ -28,8 +28,8 @@ struct search {
 	bool only_first; /* windows has room for one: the cheapest */
 	bool knows_least;
 	uint64_t least; /* what a purchase brings at least, once asked for */
-	uint64_t waste; /* of a frame at most */
-	bool low;       /* the waste counts */
+	struct clv_cutting cutting;
+	bool unfinished; /* of the window that is looked at */
 };
 
 /* What a window that costs more than this is worth: nothing. */
@@ -73,16 +73,31 @@ static uint64_t indexed_size(const struct clv_bin_node *n)
 	return clv_bin_indexed(n) ? n->size : 0;
 }
 
-bool clv_place_cuts(const struct clv_arena *a, const struct clv_frame *f, uint64_t addr, uint64_t end, uint64_t most)
+bool clv_place_cuts(const struct clv_frame *f, uint64_t addr, uint64_t end, struct clv_cutting how)
 {
+	if (f->size <= how.most || f->whole_slot == CLV_SLOT_NONE)
+		return false;
+	if (how.own_ends)
+		return f->addr < clv_align_up(addr, CLV_PAGE) || clv_frame_end(f) > clv_align_down(end, CLV_PAGE);
 	uint64_t lo = clv_max_u64(clv_align_down(addr, CLV_PAGE), f->addr),
-		 hi = clv_min_u64(clv_align_up(end, CLV_PAGE), f->addr + f->size);
-	return f->whole_slot != CLV_SLOT_NONE && f->size - (hi - lo) > most && clv_frame_complete(a, f);
+		 hi = clv_min_u64(clv_align_up(end, CLV_PAGE), clv_frame_end(f));
+	return f->size - (hi - lo) > how.most;
 }
 
-/* Bytes of the whole frames under [lo, hi), a piece of the hole; pages of those that are to be cut count as missing instead. All frames of a hole are whole but those at its ends that
- * it shares, and these end where its parts do: so the whole ones are one run, and need not be walked. */
-static uint64_t pins(const struct search *s, const struct clv_extent *hole, uint64_t lo, uint64_t hi, uint64_t *missing)
+static inline bool cuts_now(struct search *s, const struct clv_frame *f, uint64_t addr, uint64_t end)
+{
+	if (CLV_LIKELY(!clv_place_cuts(f, addr, end, s->cutting)))
+		return false;
+	if (clv_frame_complete(s->a, f))
+		return true;
+	s->unfinished |= s->cutting.own_ends;
+	return false;
+}
+
+/* Bytes of the whole frames under [lo, hi), a piece of the hole; pages of those that are to be cut count as missing
+ * instead. All frames of a hole are whole but those at its ends that it shares, and these end where its parts do: so the
+ * whole ones are one run, and need not be walked. */
+static uint64_t pins(struct search *s, const struct clv_extent *hole, uint64_t lo, uint64_t hi, uint64_t *missing)
 {
 	const struct clv_arena *a = s->a;
 	uint64_t start = lo, end = hi;
@@ -96,7 +111,7 @@ static uint64_t pins(const struct search *s, const struct clv_extent *hole, uint
 	if (lo != first) {
 		struct clv_frame *f = clv_frame_at(a, lo);
 		from = f->addr;
-		if (f->size > s->waste && clv_place_cuts(a, f, start, end, s->waste)) {
+		if (cuts_now(s, f, start, end)) {
 			from = clv_frame_end(f);
 			*missing += clv_min_u64(from, clv_align_up(end, CLV_PAGE)) - clv_align_down(lo, CLV_PAGE);
 		}
@@ -104,7 +119,7 @@ static uint64_t pins(const struct search *s, const struct clv_extent *hole, uint
 	if (hi != last) {
 		struct clv_frame *f = clv_frame_at(a, hi - 1);
 		to = clv_frame_end(f);
-		if (from < to && f->size > s->waste && clv_place_cuts(a, f, start, end, s->waste)) {
+		if (from < to && cuts_now(s, f, start, end)) {
 			to = f->addr;
 			*missing += clv_align_up(end, CLV_PAGE) - clv_max_u64(to, clv_align_down(lo, CLV_PAGE));
 		}
@@ -127,7 +142,7 @@ static uint64_t bound_of(const struct search *s, uint64_t pinned, uint64_t missi
 static uint64_t cost_of(struct search *s, uint64_t pinned, uint64_t missing, uint64_t left_over)
 {
 	if (!missing)
-		return pinned + clv_min_u64(left_over / LEFT_OVER_WEIGHT, s->low ? LOW_LEFT_OVER_MOST : UINT64_MAX);
+		return pinned + clv_min_u64(left_over / LEFT_OVER_WEIGHT, s->cutting.low ? LOW_LEFT_OVER_MOST : UINT64_MAX);
 	if (!s->knows_least) {
 		s->least = clv_purchase_least(s->a, s->rq);
 		s->knows_least = true;
@@ -144,7 +159,7 @@ static bool is_large_block(const struct clv_extent *e)
  * that it shares at its ends, unless small blocks have been put there. */
 static bool is_between_large(const struct search *s, const struct clv_extent *hole)
 {
-	return s->low && s->rq->size < LARGE_REQUEST && hole->size >= LARGE_REQUEST && is_large_block(hole->prev) &&
+	return s->cutting.low && s->rq->size < LARGE_REQUEST && hole->size >= LARGE_REQUEST && is_large_block(hole->prev) &&
 	       is_large_block(hole->next);
 }
 
@@ -173,18 +188,22 @@ static uint64_t low_cost(struct search *s, const struct clv_extent *hole, uint64
 /* A window at addr that lies in one hole. */
 static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr)
 {
+	s->unfinished = false;
 	uint64_t missing = 0, pinned = pins(s, hole, addr, addr + s->rq->size, &missing);
 	uint64_t left = addr - hole->addr, right = hole->size - s->rq->size - left;
-	uint64_t cost = s->low ? low_cost(s, hole, pinned, missing, left, right)
+	uint64_t cost = s->cutting.low ? low_cost(s, hole, pinned, missing, left, right)
 			       : cost_of(s, pinned, missing, left + right);
+	if (!s->cutting.low && s->cutting.own_ends && (s->unfinished || left + right >= CLV_PAGE))
+		cost += s->rq->size * APART_WEIGHT;
 	if (cost <= most_cost(s))
-		keep(s, (struct clv_window){addr, missing, cost, hole, missing ? NULL : hole});
+		keep(s, (struct clv_window){addr, missing, cost, hole, missing ? NULL : hole, s->unfinished});
 }
 
 /* A window at addr, which lies in the extent e, over all that it touches. */
 static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 {
 	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0, most = most_cost(s);
+	s->unfinished = false;
 	struct clv_extent *cur = e;
 	for (int walked = 0;; cur = cur->next) {
 		if (!cur || ++walked > WALK_LIMIT)
@@ -203,7 +222,7 @@ static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 	}
 	uint64_t cost = cost_of(s, pinned, missing, 0);
 	if (cost <= most)
-		keep(s, (struct clv_window){addr, missing, cost, e, NULL});
+		keep(s, (struct clv_window){addr, missing, cost, e, NULL, s->unfinished});
 }
 
 static void at_left(struct search *s, struct clv_extent *hole)
@@ -255,7 +274,7 @@ static bool in_part(struct search *s, struct clv_slot *slot)
 		addr = clv_align_up(hole->addr, s->rq->align);
 	else
 		addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
-	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole});
+	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole, false});
 	return true;
 }
 
@@ -271,7 +290,7 @@ static void in_slot(struct search *s, struct clv_slot *slot)
 	}
 	n = clv_bin_ceil(slot->holes, fitting);
 	for (int i = 0; n && i < LARGER_HOLES; i++, n = clv_bin_up(slot->holes, n, fitting)) {
-		if (cost_of(s, 0, 0, s->low && size < LARGE_REQUEST ? 0 : n->size - size) > most_cost(s))
+		if (cost_of(s, 0, 0, s->cutting.low && size < LARGE_REQUEST ? 0 : n->size - size) > most_cost(s))
 			break; /* the next ones leave more over */
 		at_left(s, n->owner);
 		at_right(s, n->owner);
@@ -310,15 +329,14 @@ static void in_gap(struct search *s)
 	}
 	struct clv_extent *gap = n->owner;
 	uint64_t room = clv_min_u64(s->a->spacing, clv_align_down((gap->size - size) / 2, CLV_PAGE));
-	if (s->waste != UINT64_MAX && gap->prev && s->a->held + size > clv_reclaim_cap(s->a) / BESIDE_OF_CAP)
+	if (s->cutting.most != UINT64_MAX && gap->prev && s->a->held + size > clv_reclaim_cap(s->a) / BESIDE_OF_CAP)
 		room = 0;
 	consider(s, gap, gap->addr + room);
 }
 
 static void search(struct search *s)
 {
-	s->waste = clv_purchase_waste(s->a, s->rq);
-	s->low = s->waste < LOW_WASTE;
+	s->cutting = clv_purchase_cutting(s->a, s->rq);
 	struct clv_slot *any = s->a->slots[CLV_SLOT_ANY];
 	bool own = s->rq->slot != any && !s->rq->slot->apart; /* and everybody's */
 	bool found = in_part(s, s->rq->slot);
@@ -344,6 +362,7 @@ unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv
 bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window)
 {
 	struct search s = {.a = a, .rq = rq, .windows = window, .only_first = true};
+	window->unfinished = false;
 	search(&s);
 	return s.count && window->hole && window->hole->slot == rq->slot->index;
 }

@@ -5,6 +5,7 @@
  */
 #include "purchase.h"
 
+#include "passing.h"
 #include "reclaim.h"
 
 /* The soft cap: so many thousandths above the highest use. */
@@ -51,17 +52,17 @@
 /* A request larger than so many units is bought for exactly. */
 #define EXACT_UNITS 3
 
-/* On a large device that is nearly full, what a block strands is beyond recall, and the usual unit would strand much. There, a
+/* On a large device what a block strands is beyond recall once it is nearly full, and the usual unit would strand much. So a
  * large request is bought for exactly, and an end inside a page has that page for itself: where two blocks meet, no more than
- * one page is at stake when one of them goes. A frame more a request; so only a very large one as long as little is held. */
+ * one page is at stake when one of them goes. A frame more a request. */
 #define LARGE_UNIT (8 * CLV_MIB)
-#define OWN_END (16 * CLV_MIB)
-#define OWN_END_AT_FIRST (64 * CLV_MIB)
-#define AT_FIRST_OF_CAP 8
-/* And frames shrink with the room, so many bytes of capacity a piece of it; no whole frame is cut if more is left over than this
+#define OWN_ENDS CLV_PASSING_LEAST
+/* And frames shrink with the room, so many bytes of capacity a piece of it; a whole frame is cut if more is left over than this
  * share of the room. */
 #define CAP_OF_PIECE (128 * CLV_MIB)
 #define WASTE_OF_ROOM 256
+/* It is nearly full when that is less than this: 8 GiB of room. */
+#define LOW_WASTE (32 * CLV_MIB)
 
 /* Pieces of a large request: at least four; one more for each thousandth stranded, fewer in a hurry. */
 #define TAIL_PIECES 4
@@ -96,16 +97,20 @@ static bool tight(const struct clv_arena *a)
 	return a->heap->settings.tight;
 }
 
-/* True on a device of which the usual unit is large. */
-static bool large_device(const struct clv_arena *a)
+/* One of which the usual unit is large. */
+static bool large_device(const struct clv_arena *a, uint64_t cap)
 {
-	return !tight(a) && clv_reclaim_cap(a) / UNIT_OF_CAP >= LARGE_UNIT;
+	return cap >= UNIT_OF_CAP * LARGE_UNIT && !tight(a);
 }
 
-bool clv_purchase_own_end(const struct clv_arena *a, const struct clv_request *rq)
+bool clv_purchase_is_large(const struct clv_arena *a)
 {
-	bool at_first = a->held <= clv_reclaim_cap(a) / AT_FIRST_OF_CAP;
-	return large_device(a) && rq->size >= (at_first ? OWN_END_AT_FIRST : OWN_END);
+	return large_device(a, clv_reclaim_cap(a));
+}
+
+bool clv_purchase_own_ends(const struct clv_arena *a, const struct clv_request *rq)
+{
+	return rq->size >= OWN_ENDS && clv_purchase_is_large(a);
 }
 
 static uint64_t stranded_permille(const struct clv_arena *a)
@@ -174,7 +179,7 @@ static uint64_t room_left(const struct clv_arena *a)
 /* In how many pieces the room is bought at least. */
 static uint64_t room_pieces(const struct clv_arena *a, uint64_t least)
 {
-	return large_device(a) ? clv_max_u64(least, clv_reclaim_cap(a) / CAP_OF_PIECE) : least;
+	return clv_purchase_is_large(a) ? clv_max_u64(least, clv_reclaim_cap(a) / CAP_OF_PIECE) : least;
 }
 
 static uint64_t unit(const struct clv_arena *a, uint64_t request, uint64_t stranded)
@@ -193,7 +198,7 @@ static uint64_t unit_now(const struct clv_arena *a, uint64_t request, uint64_t s
 		return u;
 	uint64_t times = stranded < STRANDED_LITTLE ? COARSE_TIMES : 2;
 	uint64_t most = clv_min_u64(clv_min_u64(u * times, COARSE_MAX), request * COARSE_OF_REQUEST);
-	if (large_device(a))
+	if (clv_purchase_is_large(a))
 		most = clv_min_u64(most, room_left(a) / room_pieces(a, 1));
 	return clv_max_u64(u, floor_pow2(most));
 }
@@ -202,7 +207,7 @@ uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request 
 {
 	if (tight(a) || rq->exact || rq->slot->apart)
 		return 0;
-	if (clv_purchase_own_end(a, rq))
+	if (clv_purchase_own_ends(a, rq))
 		return 0;
 	uint64_t u = unit_now(a, rq->size, stranded_permille(a), hurried(a));
 	return rq->size > EXACT_UNITS * u ? 0 : u;
@@ -241,11 +246,22 @@ uint64_t clv_purchase_weight(const struct clv_arena *a, uint64_t bytes)
 	return tight(a) ? bytes + CALL_WEIGHT_TIGHT : bytes + bytes / 4 + CALL_WEIGHT;
 }
 
-uint64_t clv_purchase_waste(const struct clv_arena *a, const struct clv_request *rq)
+/* Large blocks keep to frames of their own also where they lie in holes, if the device is nearly full or more is in use
+ * than ever before: then they may well be there to stay, as weights that are loaded one after the other. A program that
+ * comes and goes below its peak would pay for cuts again and again, and may never need what they save. */
+struct clv_cutting clv_purchase_cutting(const struct clv_arena *a, const struct clv_request *rq)
 {
-	if (!large_device(a))
-		return UINT64_MAX;
-	uint64_t room = room_left(a);
-	room -= clv_min_u64(room, rq->size);
-	return clv_max_u64(a->granularity - 1, room / WASTE_OF_ROOM);
+	uint64_t cap = clv_reclaim_cap(a);
+	if (!large_device(a, cap))
+		return (struct clv_cutting){.most = UINT64_MAX};
+	uint64_t most = (cap - clv_min_u64(cap, a->used + rq->size)) / WASTE_OF_ROOM;
+	bool low = most < LOW_WASTE;
+	if (rq->size >= OWN_ENDS && (low || a->used + rq->size > a->used_peak) && !clv_passing_has(a, rq->size))
+		return (struct clv_cutting){.most = a->granularity, .own_ends = true, .low = low};
+	return (struct clv_cutting){.most = clv_max_u64(most, a->granularity - 1), .low = low};
+}
+
+bool clv_purchase_is_low(const struct clv_arena *a, const struct clv_request *rq)
+{
+	return clv_purchase_cutting(a, rq).low;
 }

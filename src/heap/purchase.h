@@ -28,18 +28,16 @@ uint64_t clv_purchase_least(const struct clv_arena *a, const struct clv_request 
 /* The first piece to buy of `rest` missing bytes (a multiple of the granularity). */
 uint64_t clv_purchase_piece(const struct clv_arena *a, const struct clv_request *rq, uint64_t rest);
 
-bool clv_purchase_own_end(const struct clv_arena *a, const struct clv_request *rq);
+/* True if the request is bought for exactly, and a page in which it begins or ends inside is a frame of its own. */
+bool clv_purchase_own_ends(const struct clv_arena *a, const struct clv_request *rq);
 
-/* The most bytes of a whole frame that a window may leave over; where it would leave more, the frame is cut: given back, and
- * bought anew in pieces (66 us + 0.67 us/MiB, and 48 us a piece). UINT64_MAX: none is. */
-uint64_t clv_purchase_waste(const struct clv_arena *a, const struct clv_request *rq);
+bool clv_purchase_is_large(const struct clv_arena *a);
 
-/* True if the request is bought for exactly, and a page of it that ends inside is a frame of its own. */
-bool clv_purchase_own_end(const struct clv_arena *a, const struct clv_request *rq);
+/* Which whole frames the window of a request cuts. */
+struct clv_cutting clv_purchase_cutting(const struct clv_arena *a, const struct clv_request *rq);
 
-/* The most bytes of a free frame that a window may leave over; a frame of which it would leave more is released first, and what
- * the window needs of it bought anew. */
-uint64_t clv_purchase_waste(const struct clv_arena *a, const struct clv_request *rq);
+/* True on a large device that is nearly full. */
+bool clv_purchase_is_low(const struct clv_arena *a, const struct clv_request *rq);
 
 /* True if a frame of this size is larger than is usual for the request: its size counts in arena->coarse while it is held. */
 bool clv_purchase_is_coarse(const struct clv_arena *a, const struct clv_request *rq, uint64_t size);

@@ -12,15 +12,24 @@
 #include "tell.h"
 
 #include <errno.h>
-#include <time.h>
 
+/* What the device can still give is asked anew when so many parts of it, or so much, has been bought. */
+#define ROOM_PARTS 16u
+#define ROOM_PART_MIN (256 * CLV_MIB)
+/* Beside a block of up to FINE_PIECE that cuts a frame on a full device, so much is bought in pieces of its size. */
+#define FINE_PIECE (8 * CLV_MIB)
+#define FINE_BYTES (32 * CLV_MIB)
 #define MISSING_MAX 64u /* separate runs of unmapped pages under one window */
 /* An event on an idle stream completes within microseconds, but not at once. A trim that does not wait for work asks so
  * often after those that it has recorded, the later times with a pause before each: 2 ms at most. */
 #define TRIM_POLLS 72
 #define TRIM_POLLS_AT_ONCE 32
-#define TRIM_PAUSE_NS (50 * 1000)
 #define POLL_WASTE (64 * CLV_MIB)
+/* A large block on a device that is nearly full waits so long for a frame that it can cut. Not longer: a program may well have
+ * to go on for its stream to get there. All of them together this long and so many thousandths of the run. */
+#define FINISH_NS (100 * 1000 * 1000)
+#define FINISH_AT_START_NS (2 * 1000 * 1000 * 1000ull)
+#define FINISH_PERMILLE 20
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
 /* ---- how much may be held ---- */
@@ -37,6 +46,16 @@ void clv_reclaim_refresh(struct clv_arena *a)
 	uint64_t free, total;
 	if (a->driver->mem_get_info(a->driver, a->device, &free, &total) == CLV_OK)
 		a->room = free;
+	a->room_asked_at = a->held;
+}
+
+/* Others take memory, too, the program itself among them, and say nothing: how full the device is must be known before it is.
+ * Asked anew when a share of the room has been used up: a hundred times until a device is full. */
+static void refresh_now_and_then(struct clv_arena *a)
+{
+	uint64_t bought = a->held - clv_min_u64(a->held, a->room_asked_at);
+	if (bought > clv_max_u64((a->room + bought) / ROOM_PARTS, ROOM_PART_MIN))
+		clv_reclaim_refresh(a);
 }
 
 /* ---- filling a window ---- */
@@ -83,17 +102,35 @@ static bool survey(struct fill *f, const struct clv_window *w)
 	return e || !f->count || f->missing[f->count - 1].hi == f->hi;
 }
 
+/* [lo, hi) of a frame that was cut, which is no part of the window; that ends where it begins, or begins where it ends
+ * (`before`). A full device takes 5 to 8 ms to hand out again what a large frame gave back. So beside a small block, where others
+ * like it will come, frames are bought that need not be cut. */
+static enum clv_result buy_back(const struct fill *f, uint64_t lo, uint64_t hi, bool before, uint32_t slot)
+{
+	struct clv_arena *a = f->a;
+	uint64_t piece = clv_align_up(f->rq->size, a->granularity), fine = 0;
+	enum clv_result r = CLV_OK;
+	if (piece <= FINE_PIECE && clv_purchase_is_low(a, f->rq))
+		fine = clv_min_u64(FINE_BYTES, hi - lo) / piece * piece;
+	for (uint64_t at = 0; r == CLV_OK && at < fine; at += piece)
+		r = clv_frame_buy(a, f->anchor, before ? hi - at - piece : lo + at, piece, slot);
+	if (r == CLV_OK && hi - lo > fine)
+		r = clv_frame_buy(a, f->anchor, before ? lo : lo + fine, hi - lo - fine, slot);
+	return r;
+}
+
 /* Frames that the window would cut where too much is left over are given back first; false if the driver refuses. */
 static bool cut_ends(struct fill *f, const struct clv_window *w, uint64_t cap, bool reclaim)
 {
 	struct clv_arena *a = f->a;
-	uint64_t most = clv_purchase_waste(a, f->rq), need = f->need, held = a->held;
+	struct clv_cutting how = clv_purchase_cutting(a, f->rq);
+	uint64_t need = f->need, held = a->held;
 	struct clv_frame *ends[2] = {clv_frame_at(a, f->start), clv_frame_at(a, f->end - 1)};
 	if (ends[0] == ends[1])
 		ends[1] = NULL;
 	for (int i = 0; i < 2; i++) {
 		struct clv_frame *e = ends[i];
-		if (!e || e->size <= most || !clv_place_cuts(a, e, f->start, f->end, most)) {
+		if (!e || !clv_place_cuts(e, f->start, f->end, how) || !clv_frame_complete(a, e)) {
 			ends[i] = NULL;
 			continue;
 		}
@@ -114,9 +151,9 @@ static bool cut_ends(struct fill *f, const struct clv_window *w, uint64_t cap, b
 		if (f->refused != CLV_OK)
 			return false;
 		if (lo < f->lo && f->lo < hi)
-			f->refused = clv_frame_buy(a, f->anchor, lo, f->lo - lo, slot);
+			f->refused = buy_back(f, lo, f->lo, true, slot);
 		if (f->refused == CLV_OK && hi > f->hi && lo < f->hi)
-			f->refused = clv_frame_buy(a, f->anchor, f->hi, hi - f->hi, slot);
+			f->refused = buy_back(f, f->hi, hi, false, slot);
 		if (f->refused != CLV_OK)
 			return false;
 	}
@@ -184,12 +221,13 @@ static bool move_here(struct fill *f, struct clv_frame *fr, uint64_t addr)
 static bool move_fitting(struct fill *f, uint64_t cap)
 {
 	struct clv_arena *a = f->a;
+	bool low = clv_purchase_is_low(a, f->rq);
 	for (unsigned i = 0; i < f->count && a->held + f->need > cap; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
 			uint64_t rest = r->hi - r->lo;
 			struct clv_frame *fr = pick(f, PICK_LARGEST_UP_TO, rest, false);
-			if (!fr || (fr->size != rest && fr->size < rest / 8))
+			if (!fr || (fr->size != rest && fr->size < rest / 8 && !low))
 				break;
 			uint64_t size = fr->size;
 			if (!move_here(f, fr, r->lo))
@@ -267,8 +305,8 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 		if (a->held + f->need > clv_max_u64(clv_reclaim_cap(a), f->held_before))
 			return false;
 	}
-	uint64_t least = clv_purchase_least(a, f->rq);
-	bool own = clv_purchase_own_end(a, f->rq);
+	uint64_t least = clv_purchase_least(a, f->rq), most = UINT64_MAX;
+	bool own = clv_purchase_own_ends(a, f->rq);
 	for (unsigned i = 0; i < f->count; i++) {
 		struct run *r = &f->missing[i];
 		while (r->lo < r->hi) {
@@ -280,11 +318,17 @@ static bool buy_missing(struct fill *f, uint64_t cap)
 					clv_min_u64(clv_extent_end(gap) - r->lo, cap > a->held ? cap - a->held : 0);
 				size = clv_max_u64(size, clv_min_u64(least, clv_align_down(room, a->granularity)));
 			}
+			size = clv_min_u64(size, most);
 			bool coarse = clv_purchase_is_coarse(a, f->rq, size);
 			bool exactly = f->was_anys || (f->rq->slot->lasting && !f->rq->slot->apart);
 			f->refused = clv_frame_buy(a, f->anchor, r->lo, size, exactly ? CLV_SLOT_ANY : f->rq->slot->index);
-			if (f->refused == CLV_OUT_OF_MEMORY)
+			if (f->refused == CLV_OUT_OF_MEMORY) {
 				a->room = 0; /* less than we thought; asked anew before the next attempt */
+				/* what was released in small frames, the driver may keep for small ones */
+				most = clv_align_down(size / 2, a->granularity);
+				if (most)
+					continue;
+			}
 			if (f->refused != CLV_OK)
 				return false;
 			if (coarse) {
@@ -377,13 +421,35 @@ struct ladder {
 	const struct clv_request *rq;
 	enum clv_result refused; /* by the driver, other than for want of memory */
 	bool short_of;           /* it was for want of memory */
+	bool waited;             /* for work of its own stream */
 	uint64_t held;           /* at the start */
 };
+
+/* Frames that the best window would cut: mostly the device has done with them and nobody has asked. If not, a block that strands
+ * a large frame costs more than a short wait where memory is short. True if anything is complete that was not. */
+static bool finish(struct ladder *l)
+{
+	struct clv_arena *a = l->a;
+	uint64_t left = 0;
+	if (!l->waited && !l->rq->no_wait && clv_purchase_is_low(a, l->rq)) {
+		uint64_t most = FINISH_AT_START_NS + a->driver->now_ns(a->driver) / 1000 * FINISH_PERMILLE;
+		left = clv_min_u64(FINISH_NS, most - clv_min_u64(most, a->waited_ns));
+		l->waited = true;
+	}
+	return clv_slot_finish(a, l->rq->slot, left);
+}
+
+/* A hole that fits as it is. */
+static bool find_hit(struct ladder *l, struct clv_window *hit)
+{
+	bool found = clv_place_hit(l->a, l->rq, hit);
+	return hit->unfinished && finish(l) ? clv_place_hit(l->a, l->rq, hit) : found;
+}
 
 static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)
 {
 	struct clv_window windows[CLV_WINDOW_MAX], hit;
-	if (clv_place_hit(l->a, l->rq, &hit))
+	if (find_hit(l, &hit))
 		return clv_space_carve(l->a, hit.hole, hit.addr, l->rq->size, l->rq->slot->index);
 	unsigned n = clv_place(l->a, l->rq, windows);
 	for (unsigned i = 0; i < n; i++) {
@@ -488,15 +554,16 @@ static struct clv_extent *climb(struct ladder *l)
 	struct clv_extent *e;
 	uint64_t size = l->rq->size;
 	/* only complete frames can be cut: each event is asked after once, which says enough */
-	if (slot->count && slot->asked_seq != slot->recorded_seq && clv_purchase_waste(a, l->rq) < POLL_WASTE) {
+	if (slot->count && slot->asked_seq != slot->recorded_seq && clv_purchase_cutting(a, l->rq).most < POLL_WASTE) {
 		slot->asked_seq = slot->recorded_seq;
 		clv_slot_poll(a, slot);
 	}
 	/* by far the most requests, which pay for no look at the clock and the driver's share of it */
 	struct clv_window hit;
-	if (clv_place_hit(a, l->rq, &hit))
+	if (find_hit(l, &hit))
 		return clv_space_carve(a, hit.hole, hit.addr, size, slot->index);
 	clv_reserve_expire(a);
+	refresh_now_and_then(a);
 	clv_recent_flush(a); /* what is kept may be the hole that fits, or memory that need not be bought */
 	if ((e = attempt(l, clv_purchase_soft_cap(a, size, clv_reclaim_cap(a)), true)))
 		return e;
@@ -570,12 +637,8 @@ uint64_t clv_reclaim_trim(struct clv_arena *a, uint64_t keep, bool wait)
 	if (a->held > keep) /* most frees have no event of their own yet, and chunks that have just become empty none */
 		clv_streams_record(a);
 	for (int i = 0; i < TRIM_POLLS && a->held > keep && clv_streams_pending(a); i++) {
-		if (i >= TRIM_POLLS_AT_ONCE) {
-			uint64_t before_pause = a->driver->now_ns(a->driver);
-			nanosleep(&(struct timespec){.tv_nsec = TRIM_PAUSE_NS}, NULL);
-			if (a->driver->now_ns(a->driver) == before_pause)
-				break; /* a simulated clock: no pause of ours lets work go on */
-		}
+		if (i >= TRIM_POLLS_AT_ONCE)
+			a->driver->pause(a->driver, CLV_POLL_PAUSE_NS);
 		if (clv_streams_poll(a, NULL)) {
 			settle(a);
 			release_down_to(a, keep);

@@ -204,15 +204,23 @@ static void pop_event(struct clv_arena *a, struct clv_slot *slot)
 	slot->count--;
 }
 
+/* What the driver answered last. */
+static enum clv_result ask(struct clv_arena *a, struct clv_slot *slot)
+{
+	enum clv_result r = CLV_OK;
+	while (slot->count && r == CLV_OK) {
+		a->polls++;
+		r = a->driver->event_query(a->driver, slot->events[slot->first].event);
+		if (r == CLV_OK)
+			pop_event(a, slot);
+	}
+	return r;
+}
+
 bool clv_slot_poll(struct clv_arena *a, struct clv_slot *slot)
 {
 	uint64_t before = slot->completed;
-	while (slot->count) {
-		a->polls++;
-		if (a->driver->event_query(a->driver, slot->events[slot->first].event) != CLV_OK)
-			break;
-		pop_event(a, slot);
-	}
+	ask(a, slot);
 	return slot->completed != before;
 }
 
@@ -305,16 +313,20 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own)
 	return any;
 }
 
+static void tell_wait(struct clv_arena *a, const struct clv_slot *slot)
+{
+	a->host_waits++;
+	CLV_TELL(a, WAIT, CLEAVE_STREAM_ANY, .size = a->asked, .a = 1, .other = slot->stream);
+}
+
 /* The host waits for all frees of the slot. False if the driver cannot do that now, as while a stream captures. */
 static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 {
 	clv_event last = 0;
 	if (record(a, slot) && slot->count)
 		last = slot->events[(slot->first + slot->count - 1) % CLV_SLOT_EVENTS].event;
-	if (!slot->lasting) { /* which is not waited for */
-		a->host_waits++;
-		CLV_TELL(a, WAIT, CLEAVE_STREAM_ANY, .size = a->asked, .a = 1, .other = slot->stream);
-	}
+	if (!slot->lasting) /* which is not waited for */
+		tell_wait(a, slot);
 	if (!last || a->driver->event_synchronize(a->driver, last) != CLV_OK) {
 		if (slot->ended) /* nobody knows the stream any more */
 			return false;
@@ -327,6 +339,24 @@ static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 		pop_event(a, slot);
 	slot->completed = slot->recorded_seq = slot->seq;
 	return true;
+}
+
+bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t ns)
+{
+	uint64_t before = slot->completed, waited = 0;
+	if (!record(a, slot) || slot->lasting)
+		return clv_slot_poll(a, slot);
+	clv_slot_poll(a, slot);
+	if (slot->count && waited < ns)
+		tell_wait(a, slot);
+	for (; slot->count && waited < ns; waited += CLV_POLL_PAUSE_NS) {
+		a->driver->pause(a->driver, CLV_POLL_PAUSE_NS);
+		enum clv_result r = ask(a, slot);
+		if (r != CLV_OK && r != CLV_NOT_READY) /* as while a stream captures */
+			break;
+	}
+	a->waited_ns += waited;
+	return slot->completed != before;
 }
 
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own)

@@ -15,6 +15,8 @@
 
 #include "arena.h"
 
+#define CLV_POLL_PAUSE_NS (50 * 1000) /* between questions whether work is done, once a few at once were in vain */
+
 bool clv_streams_init(struct clv_arena *a); /* makes slot 0, ANY */
 void clv_streams_fini(struct clv_arena *a);
 
@@ -62,6 +64,10 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 
 /* The host waits until all frees up to now are complete. True if anything was waited for. */
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
+
+/* Records an event that covers all frees of the slot, and asks after its events; for `ns` at most the host waits for them. True
+ * if `completed` rose. */
+bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t ns);
 
 /* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);
