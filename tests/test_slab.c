@@ -271,6 +271,48 @@ START_TEST(classes_share_chunks)
 }
 END_TEST
 
+#define LARGE_DEVICE (40 * CLV_GIB)
+
+/* On a large device the first chunk of a stream is short and lies beside other blocks; the next one is a page. */
+START_TEST(short_chunks)
+{
+	enum { STREAMS = 9 };
+	rig_open_with(&(struct clv_sim_config){.capacity = LARGE_DEVICE, .manual = true}, "cache:off");
+	uint64_t bytes = 24 * CLV_MIB + 3 * CLV_MIB / 4;
+	cleave_ptr large = get(1, bytes), p[STREAMS + 1];
+	for (uint64_t id = 1; id <= STREAMS; id++)
+		p[id] = get(id, 700);
+	ck_assert_uint_eq(a->chunk_count, STREAMS);
+	ck_assert_uint_eq(clv_align_down(p[1], CLV_PAGE), clv_align_down(large + bytes, CLV_PAGE));
+	for (uint64_t id = 1; id <= STREAMS; id++) {
+		for (uint64_t other = 1; other < id; other++)
+			ck_assert_uint_ne(clv_align_down(p[id], CLV_PAGE), clv_align_down(p[other], CLV_PAGE));
+		ck_assert_uint_lt(clv_pagemap_chunk(&a->pages, p[id])->extent->size, CLV_PAGE);
+	}
+	rig_valid();
+	/* what no short chunk has room for */
+	cleave_ptr more[64];
+	for (size_t i = 0; i < CLV_ARRAY_LEN(more); i++)
+		more[i] = get(1, CLV_SMALL_MAX);
+	ck_assert_uint_eq(a->chunk_count, STREAMS + 1);
+	ck_assert_uint_eq(clv_pagemap_chunk(&a->pages, more[63])->extent->size, CLV_PAGE);
+	rig_valid();
+	cleave_ptr start;
+	size_t size;
+	ck_assert_int_eq(cleave_block_info(heap, p[3] + 100, &start, &size, NULL), 0);
+	ck_assert(start == p[3] && size == 700);
+	for (size_t i = 0; i < CLV_ARRAY_LEN(more); i++)
+		give(more[i], 1);
+	for (uint64_t id = 1; id <= STREAMS; id++)
+		give(p[id], id);
+	give(large, 1);
+	clv_slabs_shrink(a);
+	ck_assert_uint_eq(a->chunk_count, 0);
+	ck_assert_uint_eq(stats().live_bytes, 0);
+	rig_shut();
+}
+END_TEST
+
 /* No chunk can be had: a small request takes a hole beside other blocks. */
 START_TEST(small_beside_large)
 {
@@ -335,4 +377,4 @@ START_TEST(host_memory_is_out)
 END_TEST
 
 CHECK_MAIN("slab", classes_agree, slots_by_address, slots_do_not_overlap, wrong_frees, blocks_around_an_address, late_frees, many_late_frees,
-	   late_frees_of_gone_streams, chunks_are_used_again, classes_share_chunks, small_beside_large, host_memory_is_out)
+	   late_frees_of_gone_streams, chunks_are_used_again, classes_share_chunks, short_chunks, small_beside_large, host_memory_is_out)

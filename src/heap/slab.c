@@ -2,12 +2,15 @@
 #include "slab.h"
 
 #include "../host/meta.h"
+#include "purchase.h"
 #include "reclaim.h"
 #include "space.h"
 #include "streams.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define SHORT_CHUNK (CLV_PAGE / 4)
 
 struct clv_late {
 	uint64_t addr, seq;
@@ -94,6 +97,25 @@ static void set_units(struct clv_slabs *slabs, struct clv_chunk *c, uint32_t use
 		link_chunk(slabs, c);
 }
 
+static uint32_t units_mask(unsigned units)
+{
+	return (uint32_t)(((uint64_t)1 << units) - 1);
+}
+
+/* The memory of a slot's next chunk. A short one may come to lie in a page that has a chunk. */
+static struct clv_extent *alloc_chunk(struct clv_arena *a, struct clv_slot *slot, int *why)
+{
+	struct clv_request rq = {.size = SHORT_CHUNK, .align = SHORT_CHUNK, .slot = slot, .exact = true, .no_wait = true};
+	if (!slot->slabs->chunks && !slot->slabs->full && clv_purchase_is_large(a)) {
+		struct clv_extent *e = clv_reclaim_alloc(a, &rq, why);
+		if (!e || !clv_pagemap_chunk(&a->pages, e->addr))
+			return e;
+		clv_space_free(a, e, slot->index, e->live.seq);
+	}
+	rq.size = rq.align = CLV_PAGE;
+	return clv_reclaim_alloc(a, &rq, why);
+}
+
 static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, int *why)
 {
 	struct clv_chunk *c = clv_meta_zalloc(sizeof(*c));
@@ -101,28 +123,30 @@ static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, i
 		*why = -ENOSPC;
 		return NULL;
 	}
-	struct clv_request rq = {.size = CLV_PAGE, .align = CLV_PAGE, .slot = slot, .exact = true, .no_wait = true};
-	c->extent = clv_reclaim_alloc(a, &rq, why);
+	c->extent = alloc_chunk(a, slot, why);
 	if (!c->extent) {
 		clv_meta_free(c);
 		return NULL;
 	}
 	c->extent->chunk = true;
 	c->slot = slot->index;
+	c->page = clv_align_down(c->extent->addr, CLV_PAGE);
+	uint32_t units = units_mask((unsigned)(c->extent->size >> CLV_UNIT_SHIFT));
+	c->no_units = c->used_units = ~(units << ((c->extent->addr - c->page) >> CLV_UNIT_SHIFT));
 	c->serial = a->chunks_made++;
 	link_chunk(slot->slabs, c);
 	a->chunk_count++;
-	clv_pagemap_set_chunk(&a->pages, c->extent->addr, c);
+	clv_pagemap_set_chunk(&a->pages, c->page, c);
 	return c;
 }
 
 static void free_chunk(struct clv_arena *a, struct clv_chunk *c)
 {
 	struct clv_slot *slot = a->slots[c->slot];
-	clv_pagemap_set_chunk(&a->pages, c->extent->addr, NULL);
+	clv_pagemap_set_chunk(&a->pages, c->page, NULL);
 	unlink_chunk(slot->slabs, c);
 	a->chunk_count--;
-	uint64_t seq = clv_slot_freed(a, slot, CLV_PAGE, false);
+	uint64_t seq = clv_slot_freed(a, slot, c->extent->size, false);
 	c->extent->chunk = false;
 	clv_space_free(a, c->extent, slot->index, seq);
 	clv_meta_free(c);
@@ -131,7 +155,7 @@ static void free_chunk(struct clv_arena *a, struct clv_chunk *c)
 /* A free, aligned run of units, as a mask of their bits; 0: none. */
 static uint32_t find_units(const struct clv_chunk *c, unsigned units, unsigned *first)
 {
-	uint32_t mask = units == 32 ? UINT32_MAX : (1u << units) - 1;
+	uint32_t mask = units_mask(units);
 	for (unsigned i = 0; i < CLV_UNITS; i += units)
 		if (!(c->used_units & mask << i)) {
 			*first = i;
@@ -163,7 +187,7 @@ static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, uns
 	}
 	set_units(slot->slabs, c, c->used_units | mask);
 	s->chunk = c;
-	s->addr = c->extent->addr + ((uint64_t)first << CLV_UNIT_SHIFT);
+	s->addr = c->page + ((uint64_t)first << CLV_UNIT_SHIFT);
 	s->slot_size = size;
 	s->inverse = (((uint64_t)1 << 32) + size / CLV_GRAIN - 1) / (size / CLV_GRAIN);
 	s->slots = (uint16_t)(((uint64_t)units << CLV_UNIT_SHIFT) / size);
@@ -191,7 +215,7 @@ static void free_slab(struct clv_arena *a, struct clv_slab *s)
 	set_units(slabs, c, used);
 	clv_meta_free(s);
 	/* the last chunk is kept, empty as it is, against coming and going at the edge */
-	if (!used && (c->prev || c->next || slabs->full) && clv_slot_ready(a->slots[c->slot]))
+	if (used == c->no_units && (c->prev || c->next || slabs->full) && clv_slot_ready(a->slots[c->slot]))
 		free_chunk(a, c);
 }
 
@@ -287,7 +311,7 @@ bool clv_slabs_shrink(struct clv_arena *a)
 		struct clv_slabs *slabs = a->slots[i]->slabs;
 		for (struct clv_chunk *c = slabs ? slabs->chunks : NULL, *next; c; c = next) {
 			next = c->next;
-			if (!c->used_units && clv_slot_ready(a->slots[i])) {
+			if (c->used_units == c->no_units && clv_slot_ready(a->slots[i])) {
 				free_chunk(a, c);
 				any = true;
 			}
@@ -423,7 +447,7 @@ static const char *check_chunks(const struct clv_arena *a, uint32_t slot, const 
 			return "slab: a chunk is in the wrong list, or out of order";
 		for (unsigned u = 0; u < CLV_UNITS; u++) {
 			const struct clv_slab *s = c->units[u];
-			if (!s != !(c->used_units >> u & 1))
+			if (!s != !((c->used_units & ~c->no_units) >> u & 1))
 				return "slab: a unit is used by no slab, or free under one";
 			const char *broken = s && s->first_unit == u ? check_slab(s, taken) : NULL;
 			if (broken)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * slab: requests of up to 32 KiB. A *chunk* is a live extent of 2 MiB; it is cut into units of 64 KiB, runs of units are
- * slabs, and a slab has equal slots of one size class. Chunks belong to one stream's slot, and so do the slots in them.
+ * slabs, and a slab has equal slots of one size class. Chunks belong to one stream's slot, and so do the slots in them. On a
+ * large device a slot's first chunk is short, a quarter of a page: of most streams little more is ever asked, and such a
+ * piece is often left beside larger blocks.
  * Guarded by the arena's lock, but for the sizes that say which slots are live: threads write those without it.
  *
  * Invariants: (1) a slot is in one of four states: free in its slab (its free bit is set), live (it has a size), in
  * a thread's cache, or late (freed on another stream whose work is not done); (2) `taken` of a slab counts those that are
  * not free; (3) a slab with free slots is in the partial list of its slot and class; (4) an empty slab has no units; (5) late
- * slots are in the queue of the slot on which they were freed, in that order.
+ * slots are in the queue of the slot on which they were freed, in that order; (6) a chunk lies in one page, and is the only one
+ * in it.
  */
 #ifndef CLV_SLAB_H
 #define CLV_SLAB_H
@@ -42,7 +45,9 @@ struct clv_piece {
 struct clv_chunk {
 	struct clv_extent *extent;
 	_Atomic uint32_t slot; /* whose order its slots are free in */
-	uint32_t used_units;   /* a bit each */
+	uint64_t page;         /* units are counted from here */
+	uint32_t used_units;   /* a bit each; those of the page that a short chunk does not have are used */
+	uint32_t no_units;     /* and these alone */
 	uint64_t serial;       /* chunks were made in this order */
 	_Atomic(struct clv_slab *) units[CLV_UNITS];
 	struct clv_chunk *prev, *next; /* in the same list of the same slot */
