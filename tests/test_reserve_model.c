@@ -149,7 +149,8 @@ static bool may_keep(const struct modelled *m, uint64_t size, cleave_stream stre
 {
 	if (stream.id == CLEAVE_STREAM_ANY.id && m->one_stream)
 		stream.id = m->stream_id;
-	return m->size == size && m->held < m->count && takes(m, size, stream);
+	bool misplanned = !m->hard && m->yielded >= 2 + 2 * m->served;
+	return m->size == size && m->held < m->count && !misplanned && takes(m, size, stream);
 }
 
 /* Exact ones first, then classes from the smallest on; of equals the one that was made first. */

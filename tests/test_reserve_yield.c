@@ -64,6 +64,45 @@ START_TEST(what_another_stream_has_freed)
 }
 END_TEST
 
+/* Given up for a block that needs the whole device, and there again once a block of its size is freed. */
+static void in_vain(uint64_t id, uint64_t times)
+{
+	for (uint64_t i = 0; i < times; i++) {
+		cleave_reservation_stats before = told(id);
+		give(get(1, 128 * CLV_MIB), 1);
+		give(get(1, 32 * CLV_MIB), 1);
+		cleave_reservation_stats after = told(id);
+		ck_assert_uint_eq(after.yielded, before.yielded + 1);
+		ck_assert_uint_eq(after.held, i + 1 < times);
+	}
+}
+
+/* What is given up again and again is for another program, and holds nothing any more; a hard one goes on. */
+START_TEST(a_plan_for_another_program)
+{
+	open_one(128 * CLV_MIB);
+	cleave_reservation r = {.bytes = 32 * CLV_MIB, .count = 1};
+	uint64_t id = reserve(r);
+	in_vain(id, 2);
+	give(get(1, 32 * CLV_MIB), 1);
+	ck_assert_uint_eq(told(id).held, 0);
+	id = reserve(r);
+	for (int i = 0; i < 4; i++)
+		give(get(1, 32 * CLV_MIB), 1);
+	ck_assert_uint_ge(told(id).served, 3); /* the first may not have found what was to be had without a wait */
+	in_vain(id, 2 + 2 * told(id).served);
+	r.hard = 1;
+	id = reserve(r);
+	for (int i = 0; i < 20; i++) {
+		give(get(1, 128 * CLV_MIB), 1);
+		give(get(1, 32 * CLV_MIB), 1);
+		ck_assert_uint_eq(told(id).held, 1);
+	}
+	ck_assert_uint_eq(told(id).yielded, 20);
+	close_all();
+}
+END_TEST
+
 /* Time that passes while frames are bought is not idle time. */
 START_TEST(idle_time_begins_when_all_are_made)
 {
@@ -93,4 +132,4 @@ START_TEST(an_end_of_all_is_also_of_what_is_not_made)
 END_TEST
 
 CHECK_MAIN("reserve_yield", nothing_for_a_hopeless_request, nothing_for_a_hopeless_reservation, what_another_stream_has_freed,
-	   idle_time_begins_when_all_are_made, an_end_of_all_is_also_of_what_is_not_made)
+	   a_plan_for_another_program, idle_time_begins_when_all_are_made, an_end_of_all_is_also_of_what_is_not_made)

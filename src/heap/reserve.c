@@ -16,6 +16,8 @@
 
 #define SHOWS_WORK CLV_MIB /* a request of so much shows that the program works on the device */
 #define ENDED_KEPT 64u     /* whose statistics are still told */
+#define MISPLANNED_FROM 2  /* slots given up, */
+#define MISPLANNED_TIMES 2 /* and so many more for each that served, show that a plan is for another program */
 #define SLOTS_LOOKED_AT 8  /* for one that can be had without a wait */
 
 _Static_assert(CLV_RESERVE_ABOVE == CLV_SMALL_MAX, "what cannot be reserved comes from slabs");
@@ -521,6 +523,13 @@ struct clv_extent *clv_reserve_serve(struct clv_arena *a, const struct clv_reque
 	return e;
 }
 
+/* What is held back is given up for others again and again, and serves few. To take what is freed for it once more would keep
+ * holes apart that others need. */
+static bool misplanned(const struct clv_reservation *r)
+{
+	return !r->stats.hard && r->stats.yielded >= MISPLANNED_FROM + MISPLANNED_TIMES * r->stats.served;
+}
+
 bool clv_reserve_keep(struct clv_arena *a, struct clv_extent *block, struct clv_slot *slot, bool earlier)
 {
 	struct clv_reserves *rs = a->reserves;
@@ -528,7 +537,7 @@ bool clv_reserve_keep(struct clv_arena *a, struct clv_extent *block, struct clv_
 		return false;
 	struct matches m = matches_of(rs, block->size);
 	for (struct clv_reservation *r = next_match(&m); r; r = next_match(&m)) {
-		if (r->size != block->size || r->stats.held >= r->stats.count)
+		if (r->size != block->size || r->stats.held >= r->stats.count || misplanned(r))
 			continue;
 		if (slot->index != CLV_SLOT_ANY && !of_stream(r, slot))
 			continue;
