@@ -82,38 +82,30 @@ def bench(part):
     part.show("pairs " + ", ".join(f"{size} B {one['cleave']:.0f} (driver {one['driver']:.0f})" for size, one in found.items()))
 
 
-# What a recording adds to a torch.empty and its free: PyTorch's history and Cleave's recorder, with the same stacks.
-STACKS = ("off", "python", "all")
-
-
 def record(part):
     """What recording costs, and that what it wrote is what the program did."""
-    rounds = 30 if part.setup.long else 12
-    program = [part.setup.python, part.work("bench_torch.py"), "--depth", 6]
-    entries = {"native": (program, "plain", None), "cleave": (program, "cleave", None)}
-    files = {}
-    for stacks in STACKS:
-        files[stacks] = os.path.join(part.setup.scratch, f"record-{stacks}.clv")
-        entries[f"cleave {stacks}"] = (program, f"trace:{files[stacks]}",
-                                       {"CLEAVE_CONF": f"stacks:{stacks},trace_buffer:64MiB"})
-    for history in ("python", "all"):
-        entries[f"native {history}"] = (program + ["--history", history], "plain", None)
-    files["observed"] = os.path.join(part.setup.scratch, "record-observed.clv")
-    entries["observed"] = (program, f"observe:{files['observed']}", {"CLEAVE_CONF": "stacks:off"} | BACKEND)
-    rows = measured(part, entries, rounds)
-    medians = {label: statistics.median(row["pair_ns"] for row in taken) for label, taken in rows.items()}
-    added = {label: medians[label] - medians[label.split()[0]] for label in medians if " " in label}
-    part.note(pair_ns=medians, added_ns=added)
-    part.check("two events without stacks add at most 80 ns", added["cleave off"] <= 80, f"{added['cleave off']:.0f} ns")
-    for stacks in ("python", "all"):
-        cleave, native = added[f"cleave {stacks}"], added[f"native {stacks}"]
-        part.check(f"stacks {stacks}: at most half of what PyTorch's history adds", cleave <= native / 2, f"{cleave:.0f} and {native:.0f} ns")
-    part.show("a recording adds " + ", ".join(f"{label} {value:.0f}" for label, value in added.items()) + " ns a pair")
+    rounds = 12 if part.setup.long else 6
+    program = [part.setup.python, part.work("bench_torch.py"), "--depth", 6, "--record", part.setup.scratch]
+    rows = measured(part, {"native": (program, "plain", None), "cleave": (program, "cleave", None)}, rounds, "record")
+    added = {label: {stacks: statistics.median(row[stacks] for row in taken) for stacks in taken[0]} for label, taken in rows.items()}
+    part.note(added_ns=added, rows=rows)
+    for stacks, native in added["native"].items():
+        cleave = added["cleave"][stacks]
+        part.check(f"stacks {stacks}: at most half of what PyTorch's history adds", cleave <= native / 2,
+                   f"{cleave:.0f} and {native:.0f} ns")
+        part.show(f"with stacks {stacks} a recording adds {cleave:.0f} ns a pair (PyTorch's history {native:.0f}, "
+                  f"x{cleave / native:.2f})")
+    files = {stacks: os.path.join(part.setup.scratch, f"{stacks}.clv") for stacks in added["cleave"]}
+    files["observed"] = os.path.join(part.setup.scratch, "observed.clv")
+    observed = [part.setup.python, part.work("bench_torch.py")]
+    measured(part, {"observed": (observed, f"observe:{files['observed']}", {"CLEAVE_CONF": "stacks:off"} | BACKEND)}, 1)
     for label, path in files.items():
         done = part.run(f"report of {label}", [part.setup.cleave, "report", path, "--json"], "plain", timeout=120)
         found = last_document(done.out)
         part.check(f"{label}: the report is made", done.status == 0 and found, done.why())
-        part.note(**{f"report_{label}": {"bytes": os.path.getsize(path) if os.path.exists(path) else 0}})
+        events = sum(device["events"] for device in (found or {}).get("devices", ()))
+        part.note(**{f"report_{label}": {"bytes": os.path.getsize(path) if os.path.exists(path) else 0, "events": events}})
+        part.check(f"{label}: every request and free is in it", events >= 2 * (20000 if label == "observed" else 5000), f"{events} events")
         if label in ("python", "all"):
             part.check(f"{label}: the line that allocates is named", "bench_torch.py" in done.out)
 
@@ -125,13 +117,13 @@ def last_document(text):
         return None
 
 
-def measured(part, entries, rounds):
+def measured(part, entries, rounds, command="go"):
     rows = {label: [] for label in entries}
     with race(part, entries) as racers:
         order = list(racers)
         for _ in range(rounds):
             for label in order:
-                rows[label].append(racers[label].ask("go"))
+                rows[label].append(racers[label].ask(command))
             order = order[1:] + order[:1]
     for label, racer in racers.items():
         done = racer.ended

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Nanoseconds of a torch.empty and its free, from Python; one measurement for each line `go` on stdin. `--history` has PyTorch
-record its own history meanwhile, with Python frames or with native ones as well; `--depth` is how many Python frames are above the
-allocation, as of a model's modules."""
+"""Nanoseconds of a torch.empty and its free, from Python; one measurement for each line `go` on stdin.
+
+`--record FOLDER` also measures the same with a recording, in turn: PyTorch's own history, or Cleave's recorder where it is in the
+process. Without stacks, with Python frames, and with native ones as well; `--depth` is how many Python frames are above the
+allocation, as of a model's modules. What Cleave recorded last of each is left in the folder."""
 import argparse
+import ctypes
 import os
+import statistics
 import time
 
 import torch
@@ -12,30 +16,81 @@ import torch
 import proof
 
 PAIRS = 20000
+SLICES, WARM, SLICE = 12, 3000, 2000
+STACKS = ("off", "python", "all")
+EVERYWHERE = os.sched_getaffinity(0)
 
 
-def pairs(depth):
+def pin(where):
+    """Processors are not equally fast: the same one for all. Threads that are made from here on may run where this one may."""
+    os.sched_setaffinity(0, where)
+
+
+def pairs(depth, count=PAIRS):
     if depth:
-        return pairs(depth - 1)
+        return pairs(depth - 1, count)
     empty = torch.empty
     begin = time.perf_counter_ns()
-    for _ in range(PAIRS):
+    for _ in range(count):
         empty(70000, device="cuda")
-    return (time.perf_counter_ns() - begin) / PAIRS
+    return (time.perf_counter_ns() - begin) / count
+
+
+def history(stacks):
+    """PyTorch's own, which it has for its own allocator alone."""
+    if stacks is None:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    else:
+        torch.cuda.memory._record_memory_history("all", context=None if stacks == "off" else "all",
+                                                 stacks="python" if stacks == "off" else stacks, max_entries=100000)
+
+
+class Recorder:
+    """Cleave's, of the library that was preloaded."""
+
+    def __init__(self, folder):
+        self.folder, self.library = folder, ctypes.CDLL(None)
+
+    def __call__(self, stacks):
+        self.library.cleave_trace_stop()
+        if stacks is None:
+            return
+        path, settings = os.path.join(self.folder, f"{stacks}.clv"), f"stacks:{stacks}"
+        why = ctypes.create_string_buffer(500)
+        pin(EVERYWHERE) # the recorder's thread takes no time from the one that is measured
+        status = self.library.cleave_trace_start(path.encode(), settings.encode(), why, ctypes.c_size_t(len(why)))
+        pin({max(EVERYWHERE)})
+        if status:
+            raise RuntimeError(why.value.decode())
+
+
+def compared(record, depth):
+    """What each kind of stacks adds: in many short slices, without and with in turn, since what else the machine does comes and
+    goes. Of both the lower quartile."""
+    found = {}
+    for stacks in STACKS:
+        took = {False: [], True: []}
+        for _ in range(SLICES):
+            for recorded in (False, True):
+                record(stacks if recorded else None)
+                pairs(depth, WARM)
+                took[recorded].append(pairs(depth, SLICE))
+        record(None)
+        found[stacks] = statistics.quantiles(took[True])[0] - statistics.quantiles(took[False])[0]
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--history", choices=("python", "all"))
+    parser.add_argument("--record")
     parser.add_argument("--depth", type=int, default=0)
     args = parser.parse_args()
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}) # processors are not equally fast: the same one for all
+    pin({max(EVERYWHERE)})
     torch.cuda.init()
-    if args.history:
-        torch.cuda.memory._record_memory_history("all", context="all", stacks=args.history, max_entries=100000)
     pairs(args.depth)
     torch.cuda.synchronize()
-    proof.rounds(go=lambda: {"pair_ns": pairs(args.depth)})
+    record = Recorder(args.record) if proof.preloaded() else history
+    proof.rounds(go=lambda: {"pair_ns": pairs(args.depth)}, record=lambda: compared(record, args.depth))
     proof.report(backend=torch.cuda.get_allocator_backend())
 
 
