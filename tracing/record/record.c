@@ -4,6 +4,7 @@
 #include "../../src/base/clock.h"
 #include "../../src/base/file_name.h"
 #include "../../src/base/thread.h"
+#include "../../src/base/ticks.h"
 #include "../../src/host/meta.h"
 #include "record_writer.h"
 #include "stack.h"
@@ -35,11 +36,14 @@ enum state { CLOSED, OPENING, OPEN, CLOSING };
 /* `state` and what is not atomic change under the lock of the buffers' list (clv_rings_lock()), which also a fork takes; what
  * belongs to a session is set before `session` and stays until the writer has ended. */
 static struct {
-	_Atomic uint32_t session; /* 0: nothing is recorded */
+	/* what each event looks at */
+	_Alignas(64) _Atomic uint32_t session; /* 0: nothing is recorded */
+	_Atomic uint32_t stack_every;
+	_Atomic uint64_t stack_above;
+
+	_Alignas(64) _Atomic uint64_t slot_count;
 	enum state state;
 	uint32_t last_session;
-	_Atomic uint64_t slot_count, stack_above;
-	_Atomic uint32_t stack_every;
 	bool has_handlers; /* of fork() */
 	bool fork_follow;
 	struct clv_writer *writer;
@@ -107,6 +111,16 @@ static __attribute__((noinline)) uint32_t stack_of_caller(void)
 	return clv_stack_capture(&stack, 1) ? clv_stack_id(&stack) : 0;
 }
 
+/* The writer has read what was in this slot the last time around: it takes a while to get it back from another processor. */
+static void fetch_for_writing(const union clv_slot *slot)
+{
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" : : "m"(*slot)); /* nothing at all on processors without it */
+#else
+	__builtin_prefetch(slot, 1);
+#endif
+}
+
 void clv_record_event(const struct clv_record_event *e)
 {
 	uint32_t session = atomic_load_explicit(&recorder.session, memory_order_acquire);
@@ -133,7 +147,7 @@ void clv_record_event(const struct clv_record_event *e)
 	ring->busy = true;
 	atomic_signal_fence(memory_order_seq_cst);
 	uint32_t stack = wants_stack(ring, e) ? stack_of_caller() : 0;
-	uint64_t time = clv_clock_ns();
+	uint64_t time = clv_ticks_now();
 	if (CLV_UNLIKELY(time <= ring->last_time)) /* a coarse clock: the order of one thread's events is kept */
 		time = ring->last_time + 1;
 	ring->last_time = time;
@@ -152,6 +166,7 @@ void clv_record_event(const struct clv_record_event *e)
 	atomic_store_explicit(&ring->head, head + slots, memory_order_release);
 	atomic_signal_fence(memory_order_seq_cst);
 	ring->busy = false;
+	fetch_for_writing(&ring->slots[(head + slots + 1) & mask]);
 }
 
 /* ---- opening ---- */
@@ -283,7 +298,9 @@ static struct clv_writer *make_writer(const struct clv_record_config *config, co
 	w->config.settings = copy_text(config->settings);
 	w->shared = &recorder.shared;
 	w->forks = recorder.forks;
-	w->begun = w->polled = clv_clock_ns();
+	clv_ticks_init();
+	w->scale.to = clv_ticks_read();
+	w->begun = w->polled = w->scale.to.ns;
 	atomic_init(&w->file.fd, -1);
 	/* later files are where the first is, wherever the program has gone meanwhile */
 	clv_file_name_absolute(path, w->file.path, sizeof(w->file.path));

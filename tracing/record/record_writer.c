@@ -467,12 +467,14 @@ static bool look(struct clv_cursor *c, uint64_t cutoff)
 
 static void take(struct clv_writer *w, struct clv_cursor *c)
 {
-	const struct clv_ring *ring = c->ring;
+	struct clv_ring *ring = c->ring;
 	struct clv_raw raw = *raw_at(ring, c->at);
 	char text[CLV_RAW_TEXT_MAX];
 	uint32_t slots = (raw.text_len + 63) / 64;
 	for (uint32_t i = 0; i < slots; i++)
 		memcpy(text + i * 64, ring->slots[(c->at + 1 + i) & (ring->slot_count - 1)].text, 64);
+	raw.time = clv_max_u64(clv_ticks_ns(&w->scale, raw.time), ring->taken_ns + 1);
+	ring->taken_ns = raw.time;
 	if (w->limit_reached) {
 		w->drops[CLV_DROP_LIMIT]++;
 	} else if (!makes_sense(&raw)) {
@@ -553,10 +555,12 @@ static void tell_forks(struct clv_writer *w, bool last)
 	}
 }
 
-/* Takes all that happened before `cutoff`. False: the disk takes nothing, or there is no host memory; the rest stays where it
- * is. */
-static bool pass(struct clv_writer *w, uint64_t cutoff)
+/* Takes all that has happened so far; `last`: and whatever threads still put in. False: the disk takes nothing, or there is no
+ * host memory; the rest stays where it is. */
+static bool pass(struct clv_writer *w, bool last)
 {
+	clv_ticks_extend(&w->scale);
+	uint64_t cutoff = last ? UINT64_MAX : w->scale.to.ticks;
 	size_t count = 0;
 	bool good = true;
 	if (!clv_rings_list(w->session, &w->rings))
@@ -597,7 +601,7 @@ static bool pass(struct clv_writer *w, uint64_t cutoff)
 	}
 	for (size_t i = 0; i < count; i++)
 		give_back(&c[i]);
-	tell_forks(w, cutoff == UINT64_MAX);
+	tell_forks(w, last);
 	clv_rings_tidy(w->session);
 	return good;
 }
@@ -615,7 +619,7 @@ static void give_up(struct clv_writer *w)
 	uint64_t lost = w->packed_taken + w->chunk_taken;
 	w->chunk_cost = w->tables.cost = 0;
 	w->limit_reached = true; /* what a pass finds is counted only */
-	pass(w, UINT64_MAX);
+	pass(w, true);
 	for (int i = 0; i < CLV_DROP_CAUSES; i++)
 		lost += w->drops[i] - w->drops_told[i];
 	atomic_fetch_add_explicit(&w->shared->dropped, lost, memory_order_relaxed);
@@ -629,7 +633,7 @@ static void finish(struct clv_writer *w)
 		bool good = advance(w);
 		if (good && ended)
 			break;
-		if (good && pass(w, UINT64_MAX)) {
+		if (good && pass(w, true)) {
 			end_chunk(w, false);
 			tell_counted(w); /* for this there is room behind the limit, too */
 			end_chunk(w, false);
@@ -655,7 +659,7 @@ void clv_writer_run(struct clv_writer *w)
 		uint32_t asked = atomic_load(&s->flush_asked);
 		bool flushing = asked != atomic_load(&s->flush_done);
 		uint64_t now = clv_clock_ns();
-		bool good = advance(w) && pass(w, now);
+		bool good = advance(w) && pass(w, false);
 		if (good && (flushing || due(w, now))) {
 			end_chunk(w, false);
 			good = advance(w);

@@ -10,6 +10,7 @@
 #ifndef CLV_RECORD_WRITER_H
 #define CLV_RECORD_WRITER_H
 
+#include "../../src/base/ticks.h"
 #include "record.h"
 #include "record_file.h"
 #include "record_live.h"
@@ -47,6 +48,7 @@ struct clv_writer {
 	uint32_t session;
 	bool begins_late; /* clv_writer_begin() is for its thread to call */
 	uint64_t begun;   /* ns: since when is recorded */
+	struct clv_ticks_scale scale; /* of events' times; reaches up to the last pass */
 	struct clv_record_shared *shared;
 	struct clv_record_forks *forks; /* NULL: there are none */
 	struct clv_record_file file;

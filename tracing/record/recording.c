@@ -34,10 +34,18 @@ uint64_t clv_recording_stream(cleave_stream s)
 
 /* ---- what heaps tell ---- */
 
+static const char *device_name(int device, char *out, size_t room)
+{
+	void (*describe)(int, char *, size_t) = atomic_load_explicit(&name_device, memory_order_acquire);
+	if (!describe)
+		return NULL;
+	describe(device, out, room);
+	return out;
+}
+
 static void tell(struct clv_observer *self, const struct clv_observed *w)
 {
 	char name[128];
-	void (*describe)(int, char *, size_t);
 	struct clv_record_event e = {.event = w->event,
 				     .device = w->device,
 				     .stream = clv_recording_stream(w->stream),
@@ -47,24 +55,12 @@ static void tell(struct clv_observer *self, const struct clv_observed *w)
 				     .b = w->b,
 				     .text = w->text};
 	(void)self;
-	switch (w->event) {
-	case CLV_EVENT_FREE:
-	case CLV_EVENT_WAIT:
+	if (w->event == CLV_EVENT_FREE || w->event == CLV_EVENT_WAIT)
 		e.b = clv_recording_stream(w->other);
-		break;
-	case CLV_EVENT_READY:
+	else if (w->event == CLV_EVENT_READY)
 		e.a = clv_recording_stream(w->other);
-		break;
-	case CLV_EVENT_DEVICE:
-		describe = atomic_load_explicit(&name_device, memory_order_acquire);
-		if (describe) {
-			describe(w->device, name, sizeof(name));
-			e.text = name;
-		}
-		break;
-	default:
-		break;
-	}
+	else if (CLV_UNLIKELY(w->event == CLV_EVENT_DEVICE))
+		e.text = device_name(w->device, name, sizeof(name));
 	clv_record_event(&e);
 }
 

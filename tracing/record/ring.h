@@ -12,12 +12,13 @@
 #include "../../src/base/base.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #define CLV_RAW_TEXT_MAX 4032u
 
 /* A text follows in slots of its own. */
 struct clv_raw {
-	uint64_t time; /* ns */
+	uint64_t time; /* ticks; ns once the writer has taken it */
 	uint64_t addr, size, a, b, stream;
 	uint32_t stack;
 	uint32_t text_len;
@@ -34,27 +35,31 @@ _Static_assert(sizeof(union clv_slot) == 64, "a cache line");
 enum clv_ring_state { CLV_RING_OWNED, CLV_RING_LEFT, CLV_RING_UNUSED };
 
 struct clv_ring {
-	/* of the thread */
+	/* of the thread: one cache line, which is all that an event looks at beside its slot */
 	_Atomic uint64_t head; /* slots written since the beginning */
 	uint64_t tail_seen;    /* at least so many were read */
 	uint64_t look_at;      /* head at which to look how full it is */
 	uint64_t last_time;
 	uint64_t requests; /* that could have had a stack */
-	bool busy;         /* a signal handler must not put an event into the middle of another */
 	_Atomic uint64_t dropped;
+	uint64_t slot_count; /* a power of two; never changes */
+	uint32_t session;    /* changed under the lock */
+	bool busy;           /* a signal handler must not put an event into the middle of another */
 
 	/* of the writer */
 	_Alignas(64) _Atomic uint64_t tail;
 	uint64_t dropped_told;
+	uint64_t taken_ns; /* time of the last event that was taken */
 
 	/* changed under the lock */
 	_Alignas(64) struct clv_ring *next;
 	size_t bytes;
-	uint64_t slot_count; /* a power of two */
-	uint32_t session, thread;
+	uint32_t thread;
 	_Atomic int state; /* enum clv_ring_state */
 	_Alignas(64) union clv_slot slots[];
 };
+
+_Static_assert(offsetof(struct clv_ring, busy) < 64, "the thread's part is a cache line");
 
 extern __thread struct clv_ring *clv_ring_mine __attribute__((tls_model("initial-exec")));
 

@@ -16,7 +16,9 @@ import torch
 import proof
 
 PAIRS = 20000
-SLICES, WARM, SLICE = 12, 3000, 2000
+SLICES, SLICE = 12, 2000
+KEPT = 100000 # entries of PyTorch's history, as its documentation has it
+WARM = KEPT   # pairs, each of which makes two entries
 STACKS = ("off", "python", "all")
 EVERYWHERE = os.sched_getaffinity(0)
 
@@ -42,7 +44,7 @@ def history(stacks):
         torch.cuda.memory._record_memory_history(enabled=None)
     else:
         torch.cuda.memory._record_memory_history("all", context=None if stacks == "off" else "all",
-                                                 stacks="python" if stacks == "off" else stacks, max_entries=100000)
+                                                 stacks="python" if stacks == "off" else stacks, max_entries=KEPT)
 
 
 class Recorder:
@@ -64,19 +66,20 @@ class Recorder:
             raise RuntimeError(why.value.decode())
 
 
+def slices(depth):
+    return statistics.quantiles(pairs(depth, SLICE) for _ in range(SLICES))[0]
+
+
 def compared(record, depth):
-    """What each kind of stacks adds: in many short slices, without and with in turn, since what else the machine does comes and
-    goes. Of both the lower quartile."""
+    """What each kind of stacks adds, in the long run: when buffers have been filled once and are used again. Short slices, without
+    and with, since what else the machine does comes and goes; of each the lower quartile."""
     found = {}
     for stacks in STACKS:
-        took = {False: [], True: []}
-        for _ in range(SLICES):
-            for recorded in (False, True):
-                record(stacks if recorded else None)
-                pairs(depth, WARM)
-                took[recorded].append(pairs(depth, SLICE))
+        without = slices(depth)
+        record(stacks)
+        pairs(depth, WARM)
+        found[stacks] = slices(depth) - without
         record(None)
-        found[stacks] = statistics.quantiles(took[True])[0] - statistics.quantiles(took[False])[0]
     return found
 
 
