@@ -85,7 +85,7 @@ START_TEST(sentences)
 		"1 free of blocks that the file does not explain: skipped.\n",
 		"The device gives 20.0 MiB.\n",
 		"direct does not complete: event 17: it was full\n",
-		"direct skipped 1 request that failed when recorded",
+		"direct skipped 1 request that failed when recorded, since nothing ever frees it.",
 		"direct has no fit: it does not complete even without limit.\n",
 		"torch completes with 1.07 GiB but fails with a little more.\n",
 		" 1.01 GiB   1.006\n",

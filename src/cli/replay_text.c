@@ -125,8 +125,9 @@ static void print_sentences(const struct clv_replay_report *report, FILE *out)
 		if (row->result.skipped_ooms)
 			fprintf(out,
 				"\n%s skipped %" PRIu64
-				" request%s that failed when recorded, since nothing ever frees them.\n",
-				row->policy, row->result.skipped_ooms, plural(row->result.skipped_ooms));
+				" request%s that failed when recorded, since nothing ever frees %s.\n",
+				row->policy, row->result.skipped_ooms, plural(row->result.skipped_ooms),
+				row->result.skipped_ooms == 1 ? "it" : "them");
 		if (row->result.stats.searched) {
 			clv_size_print(row->result.stats.least_bytes, size, sizeof(size));
 			fprintf(out,
