@@ -465,6 +465,54 @@ START_TEST(threads_come_and_go)
 }
 END_TEST
 
+/* On a large device the chunk of a stream has a quarter of a page, and goes at any moment, while others free what lies beside
+ * it. */
+static void *chunks_go(void *arg)
+{
+	for (unsigned i = 0; i < 400; i++) {
+		cleave_ptr p = get(heap, 1000, SMALL);
+		give(heap, p, 1000);
+		ck_assert_int_eq(cleave_heap_trim(heap, 0, 0, NULL), 0);
+	}
+	*(bool *)arg = true;
+	return NULL;
+}
+
+static _Atomic bool chunks_have_gone;
+
+static void *beside_chunks(void *arg)
+{
+	uint64_t id = *(unsigned *)arg + 1;
+	while (!chunks_have_gone) {
+		cleave_ptr p[4];
+		for (unsigned i = 0; i < CLV_ARRAY_LEN(p); i++)
+			p[i] = get(heap, id, 300000 + i * 100000);
+		for (unsigned i = 0; i < CLV_ARRAY_LEN(p); i++)
+			give(heap, p[i], id);
+	}
+	return NULL;
+}
+
+START_TEST(short_chunks_go)
+{
+	open_all(40 * CLV_GIB, false);
+	chunks_have_gone = false;
+	pthread_t threads[3];
+	unsigned number[3] = {0, 1};
+	bool gone = false;
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, beside_chunks, &number[i]), 0);
+	ck_assert_int_eq(pthread_create(&threads[2], NULL, chunks_go, &gone), 0);
+	pthread_join(threads[2], NULL);
+	chunks_have_gone = true;
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert(gone);
+	ck_assert_uint_eq(stats_of(heap).live_bytes, 0);
+	close_all();
+}
+END_TEST
+
 CHECK_MAIN("cache", freed_blocks_are_kept, off_keeps_nothing, caches_are_bounded, more_streams_than_places, more_heaps_than_places,
 	   an_ending_thread_gives_back, blocks_of_gone_threads, robbed_under_pressure, a_destroyed_stream_is_forgotten, threads_at_once,
-	   threads_come_and_go)
+	   threads_come_and_go, short_chunks_go)

@@ -7,7 +7,7 @@
 #define TOP ((uint64_t)1 << (CLV_PAGE_SHIFT + CLV_LEAF_BITS + CLV_ROOT_BITS))
 
 static struct clv_pagemap map;
-static char things[64];
+static uint64_t things[64];
 
 static struct clv_frame *frame(uint64_t i)
 {
@@ -47,7 +47,7 @@ START_TEST(ranges_across_leaves)
 	ck_assert_ptr_eq(clv_pagemap_frame(&map, at + size - 1), frame(1));
 	ck_assert_ptr_null(clv_pagemap_frame(&map, at + size));
 	ck_assert_ptr_null(clv_pagemap_chunk(&map, at)); /* apart from frames */
-	clv_pagemap_set_chunk(&map, at, chunk(2));
+	clv_pagemap_set_chunk(&map, at, CLV_PAGE, chunk(2));
 	ck_assert_ptr_eq(clv_pagemap_chunk(&map, at + CLV_PAGE - 1), chunk(2));
 	ck_assert_ptr_null(clv_pagemap_chunk(&map, at + CLV_PAGE));
 	clv_pagemap_set_frame(&map, at, size, NULL);
@@ -94,7 +94,7 @@ START_TEST(random_against_an_array)
 {
 	enum { PAGES = 3 * (1 << CLV_LEAF_BITS) };
 	static const uint64_t base = 1000 * LEAF;
-	static unsigned char frames[PAGES], chunks[PAGES];
+	static unsigned char frames[PAGES], chunks[PAGES], quarters[PAGES]; /* 4: the whole page */
 	struct clv_rng rng = {5};
 	ck_assert(clv_pagemap_init(&map));
 	ck_assert(clv_pagemap_reserve(&map, base, PAGES * CLV_PAGE));
@@ -104,12 +104,18 @@ START_TEST(random_against_an_array)
 		clv_pagemap_set_frame(&map, base + first * CLV_PAGE, n * CLV_PAGE, what ? frame(what) : NULL);
 		for (uint64_t i = first; i < first + n; i++)
 			frames[i] = what;
-		clv_pagemap_set_chunk(&map, base + first * CLV_PAGE, what ? chunk(what) : NULL);
+		unsigned char quarter = (unsigned char)clv_rng_below(&rng, 5);
+		bool whole = quarter == 4;
+		clv_pagemap_set_chunk(&map, base + first * CLV_PAGE + (whole ? 0 : quarter * CLV_PAGE_QUARTER),
+				      whole ? CLV_PAGE : CLV_PAGE_QUARTER, what ? chunk(what) : NULL);
 		chunks[first] = what;
+		quarters[first] = quarter;
 		for (unsigned k = 0; k < 16; k++) {
 			uint64_t i = clv_rng_below(&rng, PAGES), at = base + i * CLV_PAGE + clv_rng_below(&rng, CLV_PAGE);
 			ck_assert_ptr_eq(clv_pagemap_frame(&map, at), frames[i] ? frame(frames[i]) : NULL);
-			ck_assert_ptr_eq(clv_pagemap_chunk(&map, at), chunks[i] ? chunk(chunks[i]) : NULL);
+			bool inside = quarters[i] == 4 || at % CLV_PAGE / CLV_PAGE_QUARTER == quarters[i];
+			ck_assert_ptr_eq(clv_pagemap_chunk(&map, at), chunks[i] && inside ? chunk(chunks[i]) : NULL);
+			ck_assert(clv_pagemap_page_has_chunk(&map, at) == (chunks[i] != 0));
 		}
 	}
 	clv_pagemap_fini(&map);

@@ -43,8 +43,11 @@ void clv_pagemap_set_frame(struct clv_pagemap *m, uint64_t addr, uint64_t size, 
 		clv_pagemap_leaf(m, a)->frames[a >> CLV_PAGE_SHIFT & ((1u << CLV_LEAF_BITS) - 1)] = frame;
 }
 
-void clv_pagemap_set_chunk(struct clv_pagemap *m, uint64_t addr, struct clv_chunk *chunk)
+void clv_pagemap_set_chunk(struct clv_pagemap *m, uint64_t addr, uint64_t size, struct clv_chunk *chunk)
 {
-	atomic_store_explicit(&clv_pagemap_leaf(m, addr)->chunks[addr >> CLV_PAGE_SHIFT & ((1u << CLV_LEAF_BITS) - 1)], chunk,
+	uintptr_t entry = (uintptr_t)chunk; /* from our host memory, so a multiple of 8 */
+	if (chunk && size < CLV_PAGE)
+		entry += (addr & (CLV_PAGE - 1)) / CLV_PAGE_QUARTER + 1;
+	atomic_store_explicit(&clv_pagemap_leaf(m, addr)->chunks[addr >> CLV_PAGE_SHIFT & ((1u << CLV_LEAF_BITS) - 1)], entry,
 			      memory_order_release);
 }

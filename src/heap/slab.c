@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define SHORT_CHUNK (CLV_PAGE / 4)
-
 struct clv_late {
 	uint64_t addr, seq;
 	struct clv_late *next;
@@ -105,10 +103,11 @@ static uint32_t units_mask(unsigned units)
 /* The memory of a slot's next chunk. A short one may come to lie in a page that has a chunk. */
 static struct clv_extent *alloc_chunk(struct clv_arena *a, struct clv_slot *slot, int *why)
 {
-	struct clv_request rq = {.size = SHORT_CHUNK, .align = SHORT_CHUNK, .slot = slot, .exact = true, .no_wait = true};
+	struct clv_request rq = {
+		.size = CLV_PAGE_QUARTER, .align = CLV_PAGE_QUARTER, .slot = slot, .exact = true, .no_wait = true};
 	if (!slot->slabs->chunks && !slot->slabs->full && clv_purchase_is_large(a)) {
 		struct clv_extent *e = clv_reclaim_alloc(a, &rq, why);
-		if (!e || !clv_pagemap_chunk(&a->pages, e->addr))
+		if (!e || !clv_pagemap_page_has_chunk(&a->pages, e->addr))
 			return e;
 		clv_space_free(a, e, slot->index, e->live.seq);
 	}
@@ -136,14 +135,14 @@ static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, i
 	c->serial = a->chunks_made++;
 	link_chunk(slot->slabs, c);
 	a->chunk_count++;
-	clv_pagemap_set_chunk(&a->pages, c->page, c);
+	clv_pagemap_set_chunk(&a->pages, c->extent->addr, c->extent->size, c);
 	return c;
 }
 
 static void free_chunk(struct clv_arena *a, struct clv_chunk *c)
 {
 	struct clv_slot *slot = a->slots[c->slot];
-	clv_pagemap_set_chunk(&a->pages, c->page, NULL);
+	clv_pagemap_set_chunk(&a->pages, c->extent->addr, c->extent->size, NULL);
 	unlink_chunk(slot->slabs, c);
 	a->chunk_count--;
 	uint64_t seq = clv_slot_freed(a, slot, c->extent->size, false);
