@@ -482,7 +482,8 @@ static _Atomic bool chunks_have_gone;
 
 static void *beside_chunks(void *arg)
 {
-	uint64_t id = *(unsigned *)arg + 1;
+	const uint64_t id = 1000; /* whose holes are beside it */
+	(void)arg;
 	while (!chunks_have_gone) {
 		cleave_ptr p[4];
 		for (unsigned i = 0; i < CLV_ARRAY_LEN(p); i++)
@@ -498,10 +499,9 @@ START_TEST(short_chunks_go)
 	open_all(40 * CLV_GIB, false);
 	chunks_have_gone = false;
 	pthread_t threads[3];
-	unsigned number[3] = {0, 1};
 	bool gone = false;
 	for (unsigned i = 0; i < 2; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, beside_chunks, &number[i]), 0);
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, beside_chunks, NULL), 0);
 	ck_assert_int_eq(pthread_create(&threads[2], NULL, chunks_go, &gone), 0);
 	pthread_join(threads[2], NULL);
 	chunks_have_gone = true;
