@@ -205,6 +205,52 @@ START_TEST(no_descriptor_is_taken)
 }
 END_TEST
 
+#ifdef __x86_64__
+/* The program used libunwind, closed what it did not know, and has a file under the numbers of libunwind's pipe. */
+START_TEST(a_pipe_that_was_there_is_left_alone)
+{
+	struct clv_stack s;
+	void *frames[8], *lib = dlopen("libunwind.so.8", RTLD_NOW);
+	int (*backtrace_of)(void **, int), fds[2], first = next_descriptor();
+	char content[8] = "";
+	ck_assert_ptr_nonnull(lib);
+	*(void **)&backtrace_of = dlsym(lib, "unw_backtrace");
+	ck_assert_ptr_nonnull(backtrace_of);
+	backtrace_of(frames, 8);
+	if (next_descriptor() == first)
+		return; /* this libunwind makes it later, which is ours by then */
+	ck_assert_int_eq(close(first) | close(first + 1), 0);
+	FILE *file = tmpfile();
+	ck_assert_ptr_nonnull(file);
+	fds[0] = fileno(file);
+	fds[1] = dup(fds[0]);
+	ck_assert(fds[0] == first && fds[1] == first + 1);
+	ck_assert_int_eq(write(fds[0], "hello", 5), 5);
+	ck_assert_int_eq(lseek(fds[0], 0, SEEK_SET), 0);
+	open_stacks(16, 0);
+	/* push rbp; mov rbp, rsp; call rcx; pop rbp; ret */
+	static const uint8_t with_frame[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3};
+	uint8_t *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert(code != MAP_FAILED);
+	memcpy(code, with_frame, sizeof(with_frame));
+	void (*through)(struct clv_stack *, unsigned, void *, leaf_fn *);
+	*(void **)&through = code;
+	through(&s, 0, NULL, leaf);
+	ck_assert_uint_ge(s.native_count, 3);
+	ck_assert_int_eq(lseek(fds[1], 0, SEEK_CUR), 0);
+	ck_assert_int_eq(pread(fds[0], content, sizeof(content) - 1, 0), 5);
+	ck_assert_str_eq(content, "hello");
+	fclose(file);
+	munmap(code, 4096);
+}
+END_TEST
+#else
+START_TEST(a_pipe_that_was_there_is_left_alone)
+{
+}
+END_TEST
+#endif
+
 START_TEST(equal_stacks_have_equal_ids)
 {
 	struct clv_stack s, again;
@@ -458,7 +504,8 @@ START_TEST(a_program_without_python_has_no_such_frames)
 END_TEST
 
 CHECK_MAIN("stack", frames_are_those_of_the_callers, recursion_is_cut_at_the_limit, the_most_that_can_be_asked_for,
-	   code_without_tables_ends_a_stack, no_descriptor_is_taken, equal_stacks_have_equal_ids,
-	   the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once, threads_agree_on_ids,
-	   a_child_of_fork_goes_on, modules_are_those_that_are_loaded, a_module_that_comes_later_is_seen,
-	   nothing_is_answered_before_it_is_open, a_program_without_python_has_no_such_frames)
+	   code_without_tables_ends_a_stack, no_descriptor_is_taken, a_pipe_that_was_there_is_left_alone,
+	   equal_stacks_have_equal_ids, the_kinds_of_frames_are_part_of_a_stack, a_full_table_is_said_once,
+	   threads_agree_on_ids, a_child_of_fork_goes_on, modules_are_those_that_are_loaded,
+	   a_module_that_comes_later_is_seen, nothing_is_answered_before_it_is_open,
+	   a_program_without_python_has_no_such_frames)

@@ -59,8 +59,6 @@ static void open_libunwind(void)
 {
 	/* RTLD_LOCAL: its _Unwind_ functions must not answer for the program's exceptions. It stays. */
 	void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	if (lib)
-		(void)clv_stack_without_pipe(lib);
 	void *space = lib ? dlsym(lib, LOCAL("local_addr_space")) : NULL;
 	int (*set_caching)(void *, int);
 	*(void **)&set_caching = lib ? dlsym(lib, LOCAL("set_caching_policy")) : NULL;
@@ -71,6 +69,7 @@ static void open_libunwind(void)
 			: "stacks have no native frames: libunwind.so.8 cannot be loaded (Debian, Ubuntu: libunwind8)");
 		return;
 	}
+	(void)clv_stack_without_pipe(lib); /* before it is called at all */
 	set_caching(*(void **)space, CACHE_PER_THREAD);
 }
 

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,36 +25,54 @@ static int make_no_pipe(int ends[2], int flags)
 	return 0;
 }
 
+/* All that it reads or writes by the single byte, it does to look: also by a pipe that it made for the program before we came,
+ * whose numbers may be files of the program by now. It says what is wrong on stderr. */
+static bool is_to_look(int fd, size_t len)
+{
+	return fd == NO_PIPE || (len == 1 && fd != STDERR_FILENO);
+}
+
 static ssize_t read_nothing(int fd, void *to, size_t len)
 {
-	if (fd != NO_PIPE)
+	if (!is_to_look(fd, len))
 		return read(fd, to, len);
 	errno = EAGAIN; /* an empty pipe */
 	return -1;
 }
 
-/* The kernel reads what is there before it finds that there is no such descriptor. */
+/* The kernel reads the 8 bytes there before it finds that there is nothing that it could do with them. Anything else that it
+ * says, as a filter of system calls may, is a no. */
 static ssize_t can_be_read(const void *from, size_t len)
 {
-	/* 16 bytes at most; aligned so, all of them are in the page of the first */
-	struct epoll_event *there = (struct epoll_event *)((uintptr_t)from & ~(uintptr_t)15);
-	_Static_assert(sizeof(*there) <= 16, "what is read crosses no page");
-	if (epoll_ctl(-1, EPOLL_CTL_ADD, -1, there) && errno == EFAULT)
+	uintptr_t at = (uintptr_t)from & ~(uintptr_t)7; /* aligned so, all of them are in the page of the first */
+	if (syscall(SYS_rt_sigprocmask, -1L, at, 0L, 8L) == 0 || errno != EINVAL)
 		return -1;
 	errno = 0;
 	return (ssize_t)len;
 }
 
+/* Not each emulation of a kernel does it in this order. */
+static bool kernel_tells(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *closed = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (closed == MAP_FAILED)
+		return false;
+	bool tells = can_be_read(&page, 1) == 1 && can_be_read(closed, 1) == -1;
+	(void)munmap(closed, page);
+	return tells;
+}
+
 static ssize_t write_or_look(int fd, const void *from, size_t len)
 {
-	return fd == NO_PIPE ? can_be_read(from, len) : write(fd, from, len);
+	return is_to_look(fd, len) ? can_be_read(from, len) : write(fd, from, len);
 }
 
 /* libunwind 1.6 writes by the number of the call. */
 static long call_or_look(long number, long a, long b, long c, long d, long e, long f)
 {
-	if (number == SYS_write && (int)a == NO_PIPE)
-		return can_be_read((const void *)b, (size_t)c);
+	if (number == SYS_write && is_to_look((int)a, (unsigned)c))
+		return can_be_read((const void *)b, (unsigned)c);
 	return syscall(number, a, b, c, d, e, f);
 }
 
@@ -69,12 +86,38 @@ static long call_or_look(long number, long a, long b, long c, long d, long e, lo
 
 struct object {
 	uintptr_t base;
+	const void *dynamic;
 	uintptr_t relro_begin, relro_end; /* read-only once it is loaded */
 	const ElfW(Rela) * tables[2];
 	size_t sizes[2]; /* in bytes */
 	const ElfW(Sym) * symbols;
 	const char *strings;
 };
+
+/* The headers as the loader has them: the first page need not be at the base, nor be there. */
+static int find_relro(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct object *o = arg;
+	uintptr_t begin = 0, end = 0;
+	bool is_it = false;
+	(void)size;
+	if (info->dlpi_addr != o->base)
+		return 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_DYNAMIC)
+			is_it = (const void *)(o->base + p->p_vaddr) == o->dynamic;
+		if (p->p_type == PT_GNU_RELRO) {
+			begin = o->base + p->p_vaddr;
+			end = begin + p->p_memsz;
+		}
+	}
+	if (is_it) {
+		o->relro_begin = begin;
+		o->relro_end = end;
+	}
+	return is_it;
+}
 
 static bool read_object(void *lib, struct object *o)
 {
@@ -83,6 +126,7 @@ static bool read_object(void *lib, struct object *o)
 	if (dlinfo(lib, RTLD_DI_LINKMAP, &map) || !map)
 		return false;
 	o->base = map->l_addr;
+	o->dynamic = map->l_ld;
 	for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
 		uintptr_t at = d->d_un.d_ptr;
 		const void *there = (const void *)(at < o->base ? at + o->base : at);
@@ -109,16 +153,7 @@ static bool read_object(void *lib, struct object *o)
 			break;
 		}
 	}
-	const ElfW(Ehdr) *head = (const void *)o->base;
-	if (!o->symbols || !o->strings || memcmp(head->e_ident, ELFMAG, SELFMAG))
-		return false;
-	const ElfW(Phdr) *p = (const void *)(o->base + head->e_phoff);
-	for (unsigned i = 0; i < head->e_phnum; i++)
-		if (p[i].p_type == PT_GNU_RELRO) {
-			o->relro_begin = o->base + p[i].p_vaddr;
-			o->relro_end = o->relro_begin + p[i].p_memsz;
-		}
-	return true;
+	return o->symbols && o->strings && dl_iterate_phdr(find_relro, o) == 1;
 }
 
 static void *_Atomic *find_slot(const struct object *o, const char *name)
@@ -149,7 +184,7 @@ static bool set_slot(const struct object *o, void *_Atomic *slot, void *function
 bool clv_stack_without_pipe(void *lib)
 {
 	struct object o;
-	if (!read_object(lib, &o))
+	if (!kernel_tells() || !read_object(lib, &o))
 		return false;
 	void *_Atomic *make = find_slot(&o, "pipe2"), *_Atomic *reads = find_slot(&o, "read"),
 		      *_Atomic *writes = find_slot(&o, "write"), *_Atomic *calls = find_slot(&o, "syscall");

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* `lib` is of dlopen(), and no function of it has been called yet by us. False: nothing is changed. If the program has used the
- * same library before, the pipe is there, and stays the program's affair. */
+/* `lib` is of dlopen(), is never closed, and no function of it has been called yet by us. False: it makes a pipe as ever. If the
+ * program has used the same library before, its pipe stays open, and neither the program nor we read or write there any more. */
 bool clv_stack_without_pipe(void *lib);
 
 #endif
