@@ -231,6 +231,31 @@ START_TEST(large_blocks_wait_for_their_frames)
 		give(get(1, 64 * CLV_MIB + i * CLV_GRAIN), 1);
 	ck_assert_uint_gt(stats().host_waits, 10);
 	ck_assert_uint_lt(stats().host_waits, 40);
+	uint64_t waits = stats().host_waits;
+	clv_sim_advance(sim, (uint64_t)24 * 3600 * 1000000000); /* a day later they may wait again, for as long */
+	for (uint64_t i = 1; i <= 60; i++)
+		give(get(1, 65 * CLV_MIB + i * CLV_GRAIN), 1);
+	ck_assert_uint_gt(stats().host_waits, waits + 10);
+	ck_assert_uint_lt(stats().host_waits, waits + 40);
+	rig_shut();
+}
+END_TEST
+
+/* For the frame, not for what the stream was given to do since. */
+START_TEST(later_work_is_not_waited_for)
+{
+	rig_open_with(&(struct clv_sim_config){.capacity = LARGE_DEVICE, .event_lag_ns = 1000000}, NULL);
+	for (int i = 0; i < 18; i++)
+		get(1, 2 * CLV_GIB);
+	cleave_ptr hole = get(1, 600 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 1);
+	ck_assert_int_eq(clv_sim_launch(sim, stream(1), 10000000000, NULL, NULL), CLV_OK);
+	uint64_t before = fault->now_ns(fault);
+	cleave_ptr p = get(1, 147 * CLV_MIB + CLV_MIB / 2);
+	ck_assert_uint_eq(p, hole);
+	ck_assert(keeps_to_itself(p, 147 * CLV_MIB + CLV_MIB / 2));
+	ck_assert_uint_lt(fault->now_ns(fault) - before, 10000000);
 	rig_shut();
 }
 END_TEST
@@ -355,5 +380,6 @@ END_TEST
 
 CHECK_MAIN("place", the_first_of_all, stranded_memory_first, large_blocks_lie_beside_each_other, holes_are_filled_from_the_left,
 	   small_blocks_leave_a_hole_between_large_ones, a_hole_that_is_cut_stays_one, large_blocks_are_not_put_apart,
-	   large_blocks_keep_to_their_frames, large_blocks_wait_for_their_frames, work_that_ends_soon_is_waited_for, others_fill_the_device,
+	   large_blocks_keep_to_their_frames, large_blocks_wait_for_their_frames, later_work_is_not_waited_for,
+	   work_that_ends_soon_is_waited_for, others_fill_the_device,
 	   smaller_pieces_where_large_ones_are_refused, in_any_state)

@@ -6,6 +6,7 @@
 #include "../tracing/memory.h"
 #include "../tracing/record/record_file.h"
 #include "../tracing/record/record_pack.h"
+#include "../tracing/record/ring.h"
 #include "../tracing/symbols/symbolise.h"
 #include "record_rig.h"
 
@@ -420,7 +421,32 @@ START_TEST(files_of_before_stay_readable)
 }
 END_TEST
 
+/* A machine that was saved and goes on elsewhere: the counter stands lower than it did. */
+START_TEST(a_counter_that_was_set_back)
+{
+	rig_begin();
+	rig_open(DEFAULTS);
+	for (int round = 0; round < 3; round++) {
+		for (uint64_t i = 0; i < 50; i++)
+			clv_record_event(&(struct clv_record_event){
+				.event = CLV_EVENT_ALLOC, .stream = 1, .addr = 0x700000000000 + i * 512, .size = 512});
+		for (uint64_t i = 0; i < 50; i++)
+			clv_record_event(&(struct clv_record_event){
+				.event = CLV_EVENT_FREE, .stream = 1, .addr = 0x700000000000 + i * 512, .size = 512});
+		clv_ring_mine->last_time += (uint64_t)1 << 45;
+		ck_assert(clv_record_flush(10000));
+	}
+	clv_record_close();
+	struct clv_record_stats stats;
+	clv_record_get_stats(&stats);
+	ck_assert_uint_eq(stats.dropped, 0);
+	struct clv_trace *t = rig_read(rig_path);
+	ck_assert_uint_eq(t->histories[0].event_count, 300);
+	clv_trace_free(t);
+}
+END_TEST
+
 CHECK_MAIN("record", files_of_before_stay_readable, every_kind_comes_back, a_recording_can_be_converted,
 	   names_and_limits_are_checked, one_recording_after_another, flush_is_a_promise,
 	   events_come_to_the_file_by_themselves, without_libzstd, texts, nonsense_is_left_out, stacks_of_requests,
-	   symbols_without_memory)
+	   symbols_without_memory, a_counter_that_was_set_back)

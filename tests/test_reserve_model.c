@@ -5,6 +5,7 @@
  */
 #include "../src/heap/arena.h"
 #include "../src/heap/reclaim.h"
+#include "../src/heap/reserve.h"
 #include "../src/host/meta.h"
 #include "check_main.h"
 #include "heap_rig.h"
@@ -24,6 +25,7 @@ struct modelled {
 	uint64_t id, size, count, after_n, uses, matched, idle_ns, stream_id;
 	bool one_stream, by_class, hard, lasts;
 	uint64_t made, held, skipped, served, missed, kept, yielded, trimmed, unused;
+	uint64_t given_up; /* requests for which it yielded: which these were is the heap's to know */
 	uint64_t last, latest;
 };
 
@@ -78,6 +80,14 @@ static uint64_t class_rounding(void)
 	return bytes;
 }
 
+static uint64_t given_up_by(uint64_t id)
+{
+	const struct clv_reservation *one = r.heap->arenas[0]->reserves->first;
+	while (one->stats.id != id)
+		one = one->next;
+	return one->given_up;
+}
+
 /* Slots that were given up are the heap's to choose; all else must be as the model has it. */
 static void compare(void)
 {
@@ -93,6 +103,10 @@ static void compare(void)
 		hard_yielded += m->hard ? s->yielded - m->yielded : 0;
 		ASSERT(!m->hard || s->trimmed == 0, "a hard reservation was trimmed");
 		ASSERT(gone <= m->held, "%" PRIu64 " slots given up of %" PRIu64, gone, m->held);
+		uint64_t given_up = given_up_by(m->id), slots = s->yielded - m->yielded;
+		ASSERT(given_up >= m->given_up && given_up - m->given_up <= slots && (!s->yielded || given_up),
+		       "%" PRIu64 " slots were given up for %" PRIu64 " requests", slots, given_up - m->given_up);
+		m->given_up = given_up;
 		yields += gone;
 		m->held -= gone;
 		m->yielded = s->yielded;
@@ -149,7 +163,7 @@ static bool may_keep(const struct modelled *m, uint64_t size, cleave_stream stre
 {
 	if (stream.id == CLEAVE_STREAM_ANY.id && m->one_stream)
 		stream.id = m->stream_id;
-	bool misplanned = !m->hard && m->yielded >= 2 + 2 * m->served;
+	bool misplanned = !m->hard && m->given_up >= 2 + 2 * m->served;
 	return m->size == size && m->held < m->count && !misplanned && takes(m, size, stream);
 }
 

@@ -103,6 +103,26 @@ START_TEST(a_plan_for_another_program)
 }
 END_TEST
 
+/* One request that takes many slots says no more than one that takes one. */
+START_TEST(one_peak_is_no_other_plan)
+{
+	open_one(1024 * CLV_MIB);
+	uint64_t id = reserve((cleave_reservation){.bytes = 64 * CLV_MIB, .count = 4});
+	give(get(1, 900 * CLV_MIB), 1);
+	ck_assert_uint_ge(told(id).yielded, 2);
+	for (int round = 0; round < 10; round++) {
+		cleave_ptr p[4];
+		for (int i = 0; i < 4; i++)
+			p[i] = get(1, 64 * CLV_MIB);
+		for (int i = 0; i < 4; i++)
+			give(p[i], 1);
+		ck_assert_uint_eq(told(id).held, 4);
+	}
+	ck_assert_uint_ge(told(id).served, 36);
+	close_all();
+}
+END_TEST
+
 /* Time that passes while frames are bought is not idle time. */
 START_TEST(idle_time_begins_when_all_are_made)
 {
@@ -132,4 +152,4 @@ START_TEST(an_end_of_all_is_also_of_what_is_not_made)
 END_TEST
 
 CHECK_MAIN("reserve_yield", nothing_for_a_hopeless_request, nothing_for_a_hopeless_reservation, what_another_stream_has_freed,
-	   a_plan_for_another_program, idle_time_begins_when_all_are_made, an_end_of_all_is_also_of_what_is_not_made)
+	   a_plan_for_another_program, one_peak_is_no_other_plan, idle_time_begins_when_all_are_made, an_end_of_all_is_also_of_what_is_not_made)

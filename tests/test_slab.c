@@ -313,6 +313,37 @@ START_TEST(short_chunks)
 }
 END_TEST
 
+/* What is told of blocks tiles what is held, short chunks too. */
+static void check_blocks(void)
+{
+	static cleave_block b[1024];
+	size_t n = 0;
+	uint64_t sum = 0;
+	ck_assert_int_eq(cleave_heap_blocks(heap, 0, b, CLV_ARRAY_LEN(b), &n), 0);
+	for (size_t i = 0; i < n; i++) {
+		ck_assert(!i || b[i].address >= b[i - 1].address + b[i - 1].bytes);
+		sum += b[i].bytes;
+	}
+	ck_assert_uint_eq(sum, stats().held_bytes);
+}
+
+START_TEST(short_chunks_are_told_of)
+{
+	rig_open_capacity(LARGE_DEVICE);
+	cleave_ptr large = get(1, 24 * CLV_MIB + 3 * CLV_MIB / 4), p = get(1, 4096);
+	check_blocks();
+	cleave_ptr q = get(1, 3 * CLV_MIB), o = get(2, 512);
+	check_blocks();
+	give(p, 1);
+	give(q, 1);
+	give(o, 2);
+	check_blocks();
+	give(large, 1);
+	check_blocks();
+	rig_shut();
+}
+END_TEST
+
 /* No chunk can be had: a small request takes a hole beside other blocks. */
 START_TEST(small_beside_large)
 {
@@ -377,4 +408,4 @@ START_TEST(host_memory_is_out)
 END_TEST
 
 CHECK_MAIN("slab", classes_agree, slots_by_address, slots_do_not_overlap, wrong_frees, blocks_around_an_address, late_frees, many_late_frees,
-	   late_frees_of_gone_streams, chunks_are_used_again, classes_share_chunks, short_chunks, small_beside_large, host_memory_is_out)
+	   late_frees_of_gone_streams, chunks_are_used_again, classes_share_chunks, short_chunks, short_chunks_are_told_of, small_beside_large, host_memory_is_out)

@@ -219,7 +219,7 @@ CLEAVE_API int cleave_plan_layer_done(cleave_plan *plan, uint32_t layer, char *w
  * Slots are part of held_bytes and free_bytes of the heap's statistics, not of stranded_bytes; reservation_bytes says how
  * much they are. A *soft* reservation gives them up, as few as will do, when a request would otherwise wait for the host, and
  * when the heap is trimmed; a *hard* one only when a request would otherwise fail, which it warns of. Either goes on to
- * hold what is freed afterwards; but a soft one no more once it has given up two slots, and two for each that it has
+ * hold what is freed afterwards; but a soft one no more once it has yielded to two requests, and two for each that it has
  * served: such a plan was made for another program.
  *
  * The phase ends by cleave_reserve_end(), after `uses` requests that matched (after the first after_n), or when no request

@@ -17,17 +17,13 @@ bool clv_ticks_are_counter;
 /* By its own measures the kernel trusts the counter: one rate, one time on all processors. */
 static bool kernel_counts(void)
 {
-	static const char *const sources[] = {"tsc\n", "kvm-clock\n", "hyperv_clocksource_tsc_page\n"};
 	char source[64] = "";
 	int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	ssize_t n = read(fd, source, sizeof(source) - 1);
 	close(fd);
-	for (size_t i = 0; n > 0 && i < CLV_ARRAY_LEN(sources); i++)
-		if (!strcmp(source, sources[i]))
-			return true;
-	return false;
+	return n > 0 && !strcmp(source, "tsc\n");
 }
 
 /* Leaf 0x80000007, EDX, bit 8: it counts at one rate whatever the processor does; 0x80000001, EDX, bit 27: and can be read in
@@ -71,12 +67,14 @@ struct clv_ticks_reading clv_ticks_read(void)
 	return best;
 }
 
-void clv_ticks_extend(struct clv_ticks_scale *scale)
+bool clv_ticks_extend(struct clv_ticks_scale *scale)
 {
 	scale->from = scale->to;
 	scale->to = clv_ticks_read();
-	if (scale->to.ticks < scale->from.ticks || scale->to.ns < scale->from.ns) /* the machine went elsewhere */
+	bool goes_on = scale->to.ticks >= scale->from.ticks && scale->to.ns >= scale->from.ns;
+	if (!goes_on)
 		scale->from = scale->to;
+	return goes_on;
 }
 
 uint64_t clv_ticks_ns(const struct clv_ticks_scale *scale, uint64_t ticks)

@@ -38,8 +38,9 @@ struct clv_ticks_scale {
 
 struct clv_ticks_reading clv_ticks_read(void);
 
-/* Begins where it ended, and ends now. The first time `to` is a reading of before all that will be asked. */
-void clv_ticks_extend(struct clv_ticks_scale *scale);
+/* Begins where it ended, and ends now. The first time `to` is a reading of before all that will be asked. False: the counter was
+ * set back meanwhile, and the scale begins anew. */
+bool clv_ticks_extend(struct clv_ticks_scale *scale);
 
 /* Nanoseconds of CLOCK_MONOTONIC; more ticks never are fewer of them. Best between the readings. */
 uint64_t clv_ticks_ns(const struct clv_ticks_scale *scale, uint64_t ticks);

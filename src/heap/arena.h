@@ -199,7 +199,7 @@ struct clv_arena {
 	uint64_t device_total;
 	uint64_t room;                /* what the driver could still give when last asked */
 	uint64_t room_asked_at;       /* bytes held then */
-	uint64_t waited_ns; /* by large blocks, for frames that they could cut */
+	uint64_t waited_ns, waited_at; /* by large blocks, for frames that they could cut; less what has been made good since */
 	bool host_out; /* host memory was refused: since the request began */
 	uint64_t asked; /* bytes that the request asks for which has the lock; else 0 */
 	uint64_t last_frame; /* the number of the last one */

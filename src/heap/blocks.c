@@ -62,8 +62,10 @@ static void add_chunk(struct list *l, const struct clv_arena *a, const struct cl
 	uint64_t stream = a->slots[c->slot]->stream.id;
 	for (unsigned u = 0; u < CLV_UNITS; u++) {
 		const struct clv_slab *s = c->units[u];
+		if (!s && c->no_units >> u & 1)
+			continue;
 		if (!s)
-			add(l, &(cleave_block){.address = e->addr + ((uint64_t)u << CLV_UNIT_SHIFT),
+			add(l, &(cleave_block){.address = c->page + ((uint64_t)u << CLV_UNIT_SHIFT),
 					       .bytes = (uint64_t)1 << CLV_UNIT_SHIFT,
 					       .stream_id = stream,
 					       .state = CLEAVE_BLOCK_FREE});

@@ -29,7 +29,7 @@ struct search {
 	bool knows_least;
 	uint64_t least; /* what a purchase brings at least, once asked for */
 	struct clv_cutting cutting;
-	bool unfinished; /* of the window that is looked at */
+	uint64_t unfinished; /* of the window that is looked at */
 };
 
 /* What a window that costs more than this is worth: nothing. */
@@ -90,7 +90,8 @@ static inline bool cuts_now(struct search *s, const struct clv_frame *f, uint64_
 		return false;
 	if (clv_frame_complete(s->a, f))
 		return true;
-	s->unfinished |= s->cutting.own_ends;
+	if (s->cutting.own_ends && !f->lingers && f->busy_slot == s->rq->slot->index)
+		s->unfinished = clv_max_u64(s->unfinished, f->busy_seq);
 	return false;
 }
 
@@ -188,7 +189,7 @@ static uint64_t low_cost(struct search *s, const struct clv_extent *hole, uint64
 /* A window at addr that lies in one hole. */
 static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr)
 {
-	s->unfinished = false;
+	s->unfinished = 0;
 	uint64_t missing = 0, pinned = pins(s, hole, addr, addr + s->rq->size, &missing);
 	uint64_t left = addr - hole->addr, right = hole->size - s->rq->size - left;
 	uint64_t cost = s->cutting.low ? low_cost(s, hole, pinned, missing, left, right)
@@ -203,7 +204,7 @@ static void consider_in(struct search *s, struct clv_extent *hole, uint64_t addr
 static void consider(struct search *s, struct clv_extent *e, uint64_t addr)
 {
 	uint64_t end = addr + s->rq->size, missing = 0, pinned = 0, most = most_cost(s);
-	s->unfinished = false;
+	s->unfinished = 0;
 	struct clv_extent *cur = e;
 	for (int walked = 0;; cur = cur->next) {
 		if (!cur || ++walked > WALK_LIMIT)
@@ -274,7 +275,7 @@ static bool in_part(struct search *s, struct clv_slot *slot)
 		addr = clv_align_up(hole->addr, s->rq->align);
 	else
 		addr = clv_align_down(clv_extent_end(hole) - s->rq->size, s->rq->align);
-	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole, false});
+	keep(s, (struct clv_window){addr, 0, (n->size - s->rq->size) / LEFT_OVER_WEIGHT, hole, hole, 0});
 	return true;
 }
 
@@ -362,7 +363,7 @@ unsigned clv_place(struct clv_arena *a, const struct clv_request *rq, struct clv
 bool clv_place_hit(struct clv_arena *a, const struct clv_request *rq, struct clv_window *window)
 {
 	struct search s = {.a = a, .rq = rq, .windows = window, .only_first = true};
-	window->unfinished = false;
+	window->unfinished = 0;
 	search(&s);
 	return s.count && window->hole && window->hole->slot == rq->slot->index;
 }

@@ -50,7 +50,7 @@ struct clv_window {
 	uint64_t cost;
 	struct clv_extent *anchor; /* the nearest live extent below in the same range, or NULL */
 	struct clv_extent *hole; /* the one hole that holds all of it, if nothing is missing; until the arena changes */
-	bool unfinished; /* it shares a frame that would be cut if no work might still use that */
+	uint64_t unfinished; /* it shares a frame that would be cut, had the request's slot passed this point; 0: none */
 };
 
 /* Up to CLV_WINDOW_MAX windows, cheapest first. */

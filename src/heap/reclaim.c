@@ -26,9 +26,9 @@
 #define TRIM_POLLS_AT_ONCE 32
 #define POLL_WASTE (64 * CLV_MIB)
 /* A large block on a device that is nearly full waits so long for a frame that it can cut. Not longer: a program may well have
- * to go on for its stream to get there. All of them together this long and so many thousandths of the run. */
+ * to go on for its stream to get there. All of them together so long, of which so many thousandths of the time are made good. */
 #define FINISH_NS (100 * 1000 * 1000)
-#define FINISH_AT_START_NS (2 * 1000 * 1000 * 1000ull)
+#define FINISH_ALL_NS (2 * 1000 * 1000 * 1000ull)
 #define FINISH_PERMILLE 20
 #define PICK_TRIES 1024 /* frames that are looked at for a complete one: each costs less than a thousandth of a call */
 
@@ -427,23 +427,25 @@ struct ladder {
 
 /* Frames that the best window would cut: mostly the device has done with them and nobody has asked. If not, a block that strands
  * a large frame costs more than a short wait where memory is short. True if anything is complete that was not. */
-static bool finish(struct ladder *l)
+static bool finish(struct ladder *l, uint64_t seq)
 {
 	struct clv_arena *a = l->a;
 	uint64_t left = 0;
 	if (!l->waited && !l->rq->no_wait && clv_purchase_is_low(a, l->rq)) {
-		uint64_t most = FINISH_AT_START_NS + a->driver->now_ns(a->driver) / 1000 * FINISH_PERMILLE;
-		left = clv_min_u64(FINISH_NS, most - clv_min_u64(most, a->waited_ns));
+		uint64_t now = a->driver->now_ns(a->driver), good = (now - a->waited_at) / 1000 * FINISH_PERMILLE;
+		a->waited_ns -= clv_min_u64(a->waited_ns, good);
+		a->waited_at = now;
+		left = clv_min_u64(FINISH_NS, FINISH_ALL_NS - clv_min_u64(FINISH_ALL_NS, a->waited_ns));
 		l->waited = true;
 	}
-	return clv_slot_finish(a, l->rq->slot, left);
+	return clv_slot_finish(a, l->rq->slot, seq, left);
 }
 
 /* A hole that fits as it is. */
 static bool find_hit(struct ladder *l, struct clv_window *hit)
 {
 	bool found = clv_place_hit(l->a, l->rq, hit);
-	return hit->unfinished && finish(l) ? clv_place_hit(l->a, l->rq, hit) : found;
+	return hit->unfinished && finish(l, hit->unfinished) ? clv_place_hit(l->a, l->rq, hit) : found;
 }
 
 static struct clv_extent *attempt(struct ladder *l, uint64_t cap, bool reclaim)

@@ -16,8 +16,8 @@
 
 #define SHOWS_WORK CLV_MIB /* a request of so much shows that the program works on the device */
 #define ENDED_KEPT 64u     /* whose statistics are still told */
-#define MISPLANNED_FROM 2  /* slots given up, */
-#define MISPLANNED_TIMES 2 /* and so many more for each that served, show that a plan is for another program */
+#define MISPLANNED_FROM 2  /* requests for which it yielded, */
+#define MISPLANNED_TIMES 2 /* and so many more for each that it served, show that a plan is for another program */
 #define SLOTS_LOOKED_AT 8  /* for one that can be had without a wait */
 
 _Static_assert(CLV_RESERVE_ABOVE == CLV_SMALL_MAX, "what cannot be reserved comes from slabs");
@@ -527,7 +527,7 @@ struct clv_extent *clv_reserve_serve(struct clv_arena *a, const struct clv_reque
  * holes apart that others need. */
 static bool misplanned(const struct clv_reservation *r)
 {
-	return !r->stats.hard && r->stats.yielded >= MISPLANNED_FROM + MISPLANNED_TIMES * r->stats.served;
+	return !r->stats.hard && r->given_up >= MISPLANNED_FROM + MISPLANNED_TIMES * r->stats.served;
 }
 
 bool clv_reserve_keep(struct clv_arena *a, struct clv_extent *block, struct clv_slot *slot, bool earlier)
@@ -579,6 +579,8 @@ bool clv_reserve_yield(struct clv_arena *a, uint64_t size, bool hard)
 		bytes += r->size;
 		a->reserves->yielded_bytes += r->size;
 		r->stats.yielded++;
+		r->given_up += !r->given_up || r->given_up_for != a->large_allocs; /* however many slots for one request */
+		r->given_up_for = a->large_allocs;
 		give_up_slot(a, r, true);
 		note_use(r);
 		char text[128], request[32];

@@ -26,6 +26,7 @@ struct clv_reservation {
 	uint64_t size;                     /* stats.bytes, rounded up to the grain */
 	uint64_t matched;                  /* requests after the first after_n */
 	uint64_t idle_ns, last_ns;         /* 0: idle time ends nothing; when a request last matched */
+	uint64_t given_up, given_up_for;   /* requests for which it yielded, and the last of them: arena->large_allocs then */
 	struct clv_extent *slots;          /* held back, the last one freed first */
 };
 

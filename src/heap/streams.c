@@ -341,16 +341,18 @@ static bool wait_for(struct clv_arena *a, struct clv_slot *slot)
 	return true;
 }
 
-bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t ns)
+bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t ns)
 {
-	uint64_t before = slot->completed, waited = 0;
-	if (!record(a, slot) || slot->lasting)
-		return clv_slot_poll(a, slot);
+	uint64_t before = slot->completed, begun = a->driver->now_ns(a->driver), waited = 0;
+	if (slot->lasting || (slot->recorded_seq < seq && !record(a, slot)))
+		ns = 0;
 	clv_slot_poll(a, slot);
-	if (slot->count && waited < ns)
+	if (ns && slot->completed < seq)
 		tell_wait(a, slot);
-	for (; slot->count && waited < ns; waited += CLV_POLL_PAUSE_NS) {
+	for (uint64_t paused = 0; slot->count && slot->completed < seq && waited < ns;) {
 		a->driver->pause(a->driver, CLV_POLL_PAUSE_NS);
+		paused += CLV_POLL_PAUSE_NS;
+		waited = clv_max_u64(paused, a->driver->now_ns(a->driver) - begun); /* a pause may take longer than it should */
 		enum clv_result r = ask(a, slot);
 		if (r != CLV_OK && r != CLV_NOT_READY) /* as while a stream captures */
 			break;

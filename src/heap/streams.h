@@ -65,9 +65,9 @@ bool clv_streams_adopt(struct clv_arena *a, struct clv_slot *own);
 /* The host waits until all frees up to now are complete. True if anything was waited for. */
 bool clv_streams_wait(struct clv_arena *a, const struct clv_slot *own);
 
-/* Records an event that covers all frees of the slot, and asks after its events; for `ns` at most the host waits for them. True
- * if `completed` rose. */
-bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t ns);
+/* Asks whether the work before free number `seq` of the slot is done, by a new event if none tells; for `ns` at most the host
+ * waits until it is, which counts in arena->waited_ns. True if `completed` rose. */
+bool clv_slot_finish(struct clv_arena *a, struct clv_slot *slot, uint64_t seq, uint64_t ns);
 
 /* Waits until all frees of the slot are complete, also those of slots of slabs. False if the driver cannot wait now. */
 bool clv_slot_drain(struct clv_arena *a, struct clv_slot *slot);

@@ -28,6 +28,7 @@
 #define CLOSE_MS 1000u
 #define THREAD_STACK ((size_t)512 << 10)
 #define MS ((uint64_t)1000000)
+#define TICKS_BACK_MOST ((uint64_t)1 << 32) /* more: the counter was set back, as when a machine is restored elsewhere */
 
 #define SESSION_FOLLOW UINT32_MAX /* a child of fork() in which the first event opens */
 
@@ -148,8 +149,8 @@ void clv_record_event(const struct clv_record_event *e)
 	atomic_signal_fence(memory_order_seq_cst);
 	uint32_t stack = wants_stack(ring, e) ? stack_of_caller() : 0;
 	uint64_t time = clv_ticks_now();
-	if (CLV_UNLIKELY(time <= ring->last_time)) /* a coarse clock: the order of one thread's events is kept */
-		time = ring->last_time + 1;
+	if (CLV_UNLIKELY(time <= ring->last_time) && ring->last_time - time < TICKS_BACK_MOST)
+		time = ring->last_time + 1; /* a coarse clock: the order of one thread's events is kept */
 	ring->last_time = time;
 	ring->slots[head & mask].raw = (struct clv_raw){.time = time,
 							.addr = e->addr,

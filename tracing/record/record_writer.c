@@ -559,8 +559,8 @@ static void tell_forks(struct clv_writer *w, bool last)
  * host memory; the rest stays where it is. */
 static bool pass(struct clv_writer *w, bool last)
 {
-	clv_ticks_extend(&w->scale);
-	uint64_t cutoff = last ? UINT64_MAX : w->scale.to.ticks;
+	bool goes_on = clv_ticks_extend(&w->scale);
+	uint64_t cutoff = last || !goes_on ? UINT64_MAX : w->scale.to.ticks;
 	size_t count = 0;
 	bool good = true;
 	if (!clv_rings_list(w->session, &w->rings))
