@@ -79,12 +79,26 @@ END_TEST
 
 #define LARGE_DEVICE (40 * CLV_GIB)
 
-/* A large device of which 36 GiB are taken: every page counts. */
+/* 36 GiB of a large device: every page of the rest counts. */
+static void fill_nearly(void)
+{
+	for (int i = 0; i < 18; i++)
+		get(1, 2 * CLV_GIB);
+}
+
 static void open_nearly_full(void)
 {
 	rig_open_capacity(LARGE_DEVICE);
-	for (int i = 0; i < 18; i++)
-		get(1, 2 * CLV_GIB);
+	fill_nearly();
+}
+
+/* 600 MiB that work of stream 1 may still use, between blocks. */
+static cleave_ptr free_between(void)
+{
+	cleave_ptr hole = get(1, 600 * CLV_MIB);
+	get(1, 100 * CLV_MIB);
+	give(hole, 1);
+	return hole;
 }
 
 START_TEST(large_blocks_lie_beside_each_other)
@@ -192,9 +206,7 @@ END_TEST
 START_TEST(large_blocks_keep_to_their_frames)
 {
 	open_nearly_full();
-	cleave_ptr hole = get(1, 600 * CLV_MIB), before = hole;
-	get(1, 100 * CLV_MIB);
-	give(hole, 1);
+	cleave_ptr before = free_between();
 	clv_sim_complete(sim, stream(1));
 	for (int i = 0; i < 4; i++) {
 		uint64_t bytes = (100 + 20 * (uint64_t)i) * CLV_MIB + CLV_MIB / 2;
@@ -212,9 +224,7 @@ END_TEST
 START_TEST(large_blocks_wait_for_their_frames)
 {
 	open_nearly_full();
-	cleave_ptr hole = get(1, 600 * CLV_MIB);
-	get(1, 100 * CLV_MIB);
-	give(hole, 1);
+	cleave_ptr hole = free_between();
 	uint64_t before = fault->now_ns(fault), block = 147 * CLV_MIB + CLV_MIB / 2;
 	cleave_ptr p = get(1, block); /* the work goes on for ever */
 	ck_assert_uint_eq(p, hole);
@@ -245,11 +255,8 @@ END_TEST
 START_TEST(later_work_is_not_waited_for)
 {
 	rig_open_with(&(struct clv_sim_config){.capacity = LARGE_DEVICE, .event_lag_ns = 1000000}, NULL);
-	for (int i = 0; i < 18; i++)
-		get(1, 2 * CLV_GIB);
-	cleave_ptr hole = get(1, 600 * CLV_MIB);
-	get(1, 100 * CLV_MIB);
-	give(hole, 1);
+	fill_nearly();
+	cleave_ptr hole = free_between();
 	ck_assert_int_eq(clv_sim_launch(sim, stream(1), 10000000000, NULL, NULL), CLV_OK);
 	uint64_t before = fault->now_ns(fault);
 	cleave_ptr p = get(1, 147 * CLV_MIB + CLV_MIB / 2);
@@ -263,11 +270,8 @@ END_TEST
 START_TEST(work_that_ends_soon_is_waited_for)
 {
 	rig_open_with(&(struct clv_sim_config){.capacity = LARGE_DEVICE, .event_lag_ns = 3000000}, NULL);
-	for (int i = 0; i < 18; i++)
-		get(1, 2 * CLV_GIB);
-	cleave_ptr hole = get(1, 600 * CLV_MIB);
-	get(1, 100 * CLV_MIB);
-	give(hole, 1);
+	fill_nearly();
+	cleave_ptr hole = free_between();
 	cleave_ptr p = get(1, 147 * CLV_MIB + CLV_MIB / 2);
 	ck_assert_uint_eq(p, hole);
 	ck_assert(keeps_to_itself(p, 147 * CLV_MIB + CLV_MIB / 2));
