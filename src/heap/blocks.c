@@ -65,7 +65,7 @@ static void add_chunk(struct list *l, const struct clv_arena *a, const struct cl
 		if (!s && c->no_units >> u & 1)
 			continue;
 		if (!s)
-			add(l, &(cleave_block){.address = c->page + ((uint64_t)u << CLV_UNIT_SHIFT),
+			add(l, &(cleave_block){.address = clv_chunk_page(c) + ((uint64_t)u << CLV_UNIT_SHIFT),
 					       .bytes = (uint64_t)1 << CLV_UNIT_SHIFT,
 					       .stream_id = stream,
 					       .state = CLEAVE_BLOCK_FREE});

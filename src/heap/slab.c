@@ -129,9 +129,8 @@ static struct clv_chunk *new_chunk(struct clv_arena *a, struct clv_slot *slot, i
 	}
 	c->extent->chunk = true;
 	c->slot = slot->index;
-	c->page = clv_align_down(c->extent->addr, CLV_PAGE);
 	uint32_t units = units_mask((unsigned)(c->extent->size >> CLV_UNIT_SHIFT));
-	c->no_units = c->used_units = ~(units << ((c->extent->addr - c->page) >> CLV_UNIT_SHIFT));
+	c->no_units = c->used_units = ~(units << ((c->extent->addr - clv_chunk_page(c)) >> CLV_UNIT_SHIFT));
 	c->serial = a->chunks_made++;
 	link_chunk(slot->slabs, c);
 	a->chunk_count++;
@@ -186,7 +185,7 @@ static struct clv_slab *new_slab(struct clv_arena *a, struct clv_slot *slot, uns
 	}
 	set_units(slot->slabs, c, c->used_units | mask);
 	s->chunk = c;
-	s->addr = c->page + ((uint64_t)first << CLV_UNIT_SHIFT);
+	s->addr = clv_chunk_page(c) + ((uint64_t)first << CLV_UNIT_SHIFT);
 	s->slot_size = size;
 	s->inverse = (((uint64_t)1 << 32) + size / CLV_GRAIN - 1) / (size / CLV_GRAIN);
 	s->slots = (uint16_t)(((uint64_t)units << CLV_UNIT_SHIFT) / size);

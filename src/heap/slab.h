@@ -45,13 +45,18 @@ struct clv_piece {
 struct clv_chunk {
 	struct clv_extent *extent;
 	_Atomic uint32_t slot; /* whose order its slots are free in */
-	uint64_t page;         /* units are counted from here */
 	uint32_t used_units;   /* a bit each; those of the page that a short chunk does not have are used */
 	uint32_t no_units;     /* and these alone */
 	uint64_t serial;       /* chunks were made in this order */
 	_Atomic(struct clv_slab *) units[CLV_UNITS];
 	struct clv_chunk *prev, *next; /* in the same list of the same slot */
 };
+
+/* Where its page begins, from which units are counted. */
+static inline uint64_t clv_chunk_page(const struct clv_chunk *c)
+{
+	return clv_align_down(c->extent->addr, CLV_PAGE);
+}
 
 struct clv_slabs {
 	struct clv_slab *partial[CLV_CLASS_COUNT];
