@@ -307,8 +307,7 @@ unsigned clv_cuda_captures(const struct clv_driver *cuda)
 /* By a clock that nobody sets. */
 static bool write_lock_within(pthread_rwlock_t *lock, uint64_t ns)
 {
-	uint64_t at = clv_clock_ns() + ns;
-	struct timespec until = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
+	struct timespec until = clv_clock_timespec(clv_clock_ns() + ns);
 	if (pthread_rwlock_clockwrlock(lock, CLOCK_MONOTONIC, &until))
 		return false;
 #ifdef __SANITIZE_THREAD__
@@ -344,7 +343,8 @@ static uint64_t cuda_now_ns(struct clv_driver *self)
 static void cuda_pause(struct clv_driver *self, uint64_t ns)
 {
 	(void)self;
-	nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}, NULL);
+	struct timespec t = clv_clock_timespec(ns);
+	nanosleep(&t, NULL);
 }
 
 static void cuda_counts(struct clv_driver *self, struct clv_call_counts *out)

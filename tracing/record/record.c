@@ -438,7 +438,7 @@ static void wait_while(_Atomic uint32_t *word, uint32_t value, uint64_t deadline
 	if (now >= deadline)
 		return;
 	uint64_t left = deadline - now;
-	struct timespec t = {.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+	struct timespec t = clv_clock_timespec(left);
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &t, NULL, 0);
 }
 

@@ -75,7 +75,7 @@ void clv_writer_wake(struct clv_record_shared *shared)
 static void sleep_for(struct clv_writer *w, uint64_t ns, bool flushing)
 {
 	struct clv_record_shared *s = w->shared;
-	struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	struct timespec t = clv_clock_timespec(ns);
 	atomic_store(&s->sleeping, 1);
 	if (!atomic_load(&s->stop) && (flushing || atomic_load(&s->flush_asked) == atomic_load(&s->flush_done)))
 		syscall(SYS_futex, &s->sleeping, FUTEX_WAIT_PRIVATE, 1, &t, NULL, 0);
